@@ -1,0 +1,1 @@
+"""Which search settings should I ship?"""

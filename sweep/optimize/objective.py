@@ -1,0 +1,84 @@
+"""Optuna trial → configuration → rankings → scores → value and constraints."""
+
+__all__ = ["Objective", "PointFailedError", "describe"]
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from sweep.errors import SettingsError, SweepError
+from sweep.optimize.outcome import Outcome, OutcomeStore
+from sweep.optimize.study_spec import QUANTITIES, StudySpec
+from sweep.retrieval.configuration import Configuration
+from sweep.retrieval.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    import optuna
+
+
+class PointFailedError(Exception):
+    """One configuration could not be run or scored; the study goes on. The text says which, and why."""
+
+
+@dataclass
+class Objective:
+    """What Optuna calls for every trial."""
+
+    spec: StudySpec
+    pipeline: Pipeline
+    outcomes: OutcomeStore
+    scored: npt.NDArray[np.bool_]
+    failures: dict[str, str] = field(default_factory=dict)
+
+    def __call__(self, trial: "optuna.Trial") -> float:
+        """Return the objective's mean over the scored queries.
+
+        Raises PointFailedError for a configuration that fails by itself, and SweepError for what would fail them all.
+        """
+        settings = self.spec.space.suggest(trial)
+        try:
+            configuration = Configuration.of(settings)
+        except SettingsError as fault:  # values that exclude each other, as a pool below top_k
+            raise PointFailedError(str(fault)) from fault
+        outcome = self.outcome(configuration)
+        for name, limit in self.spec.constraints.items():
+            trial.set_constraint(name, limit.excess(self.value(outcome, name)))
+        for name, facts in describe(outcome, self.scored).items():
+            trial.set_user_attr(name, facts)
+        return self.value(outcome, str(self.spec.objective.maximize))
+
+    def outcome(self, configuration: Configuration) -> Outcome:
+        """Return what the configuration scores, from the study's folder or by running it."""
+        try:
+            known = self.outcomes.get(configuration)
+            found = known or self.outcomes.put(configuration, self.pipeline.run(configuration))
+            value = self.value(found, str(self.spec.objective.maximize))
+        except (SweepError, KeyboardInterrupt):
+            raise
+        except Exception as fault:
+            self.failures[str(configuration)] = f"{type(fault).__name__}: {fault}"
+            raise PointFailedError(f"{configuration}: {type(fault).__name__}: {fault}") from fault
+        if not np.isfinite(value):
+            self.failures[str(configuration)] = f"{self.spec.objective.maximize} is {value}"
+            raise PointFailedError(f"{configuration}: {self.spec.objective.maximize} is {value}")
+        self.failures.pop(str(configuration), None)
+        return found
+
+    def value(self, outcome: Outcome, name: str) -> float:
+        """Return a quantity or the mean of a measure over the scored queries."""
+        if name in QUANTITIES:
+            return outcome.quantity(name)
+        by_name = {str(measure): values for measure, values in outcome.scores.items()}
+        return float(by_name[name][self.scored].mean())
+
+
+def describe(outcome: Outcome, scored: npt.NDArray[np.bool_]) -> dict[str, object]:
+    """Return what a trial carries beside its value: the configuration's id and settings, mean scores, costs."""
+    return {
+        "configuration": outcome.configuration.id,
+        "settings": outcome.configuration.settings,
+        "scores": {str(m): float(v[scored].mean()) for m, v in outcome.scores.items()},
+        "costs": {name: outcome.quantity(name) for name in QUANTITIES} | {"truncated": outcome.truncated},
+    }

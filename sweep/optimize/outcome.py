@@ -1,0 +1,105 @@
+"""What one configuration scored and cost, query by query, kept beside the study under the configuration's id."""
+
+__all__ = ["Outcome", "OutcomeStore"]
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from metrics import Judgments, Measure, Rankings, evaluate
+from metrics.documents import Convention
+from sweep.artifacts import Artifact, Store, fingerprint
+from sweep.retrieval.configuration import Configuration
+from sweep.retrieval.pipeline import Result
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcome:
+    """One configuration on every query of the collection, in the collection's order.
+
+    scores: float64 (Q,) for each measure, holes counting as irrelevant. filled: the same with every retrieved hole
+    fully relevant: the other end of what the holes leave open. documents, chunks: int32 (Q, K) codes as ranked, −1
+    pads. context_tokens: int64 (Q,). latency_ms: median of one query. truncated: share of chunks cut by the encoder.
+    """
+
+    configuration: Configuration
+    scores: Mapping[Measure, Floats]
+    filled: Mapping[Measure, Floats]
+    documents: npt.NDArray[np.int32]
+    chunks: npt.NDArray[np.int32]
+    context_tokens: npt.NDArray[np.int64]
+    latency_ms: float
+    index_bytes: int
+    rerank_pairs: int
+    truncated: float
+
+    def quantity(self, name: str) -> float:
+        """Return a cost: the mean context_tokens of a query, index_bytes, rerank_pairs of a query, or latency_ms."""
+        if name == "context_tokens":
+            return float(self.context_tokens.mean()) if len(self.context_tokens) else 0.0
+        return float(getattr(self, name))
+
+
+class OutcomeStore:
+    """The outcomes of one study on one set of judgments, in a folder."""
+
+    def __init__(
+        self, folder: Path, judgments: Judgments, measures: tuple[Measure, ...], convention: Convention
+    ) -> None:
+        self._store = Store(folder)
+        self._judgments = judgments
+        self._measures = measures
+        self._convention: Convention = convention
+        self._scoring = fingerprint(list(map(str, measures)), convention)
+
+    def get(self, configuration: Configuration) -> Outcome | None:
+        """Return the outcome, scored again from its rankings where the measures asked for have changed since."""
+        found = self._store.get("results", configuration.id)
+        if found is None:
+            return None
+        if found.meta["scoring"] != self._scoring:
+            return self._save(configuration, found, Rankings(found["documents"], found["document_scores"]))
+        return self._outcome(configuration, found)
+
+    def put(self, configuration: Configuration, result: Result) -> Outcome:
+        """Score a result and keep it."""
+        facts = Artifact(
+            {"chunks": result.chunks.items, "context_tokens": result.context_tokens},
+            {
+                "settings": configuration.settings,
+                "latency_ms": result.latency_ms,
+                "index_bytes": result.index_bytes,
+                "rerank_pairs": result.rerank_pairs,
+                "truncated": result.truncated,
+            },
+        )
+        return self._save(configuration, facts, result.documents)
+
+    def _save(self, configuration: Configuration, facts: Artifact, documents: Rankings) -> Outcome:
+        names, arrays = [str(m) for m in self._measures], dict(facts.arrays)
+        arrays |= {"documents": documents.items, "document_scores": documents.scores}
+        for kind, label in (("scores", None), ("filled", self._judgments.scale.max)):
+            scores = evaluate(self._judgments, documents, self._measures, convention=self._convention, hole_label=label)
+            arrays[kind] = np.stack([scores.values[m] for m in self._measures])
+        artifact = Artifact(arrays, {**facts.meta, "measures": names, "scoring": self._scoring})
+        self._store.put("results", configuration.id, artifact)
+        return self._outcome(configuration, artifact)
+
+    def _outcome(self, configuration: Configuration, a: Artifact) -> Outcome:
+        return Outcome(
+            configuration=configuration,
+            scores=dict(zip(self._measures, a["scores"], strict=True)),
+            filled=dict(zip(self._measures, a["filled"], strict=True)),
+            documents=a["documents"],
+            chunks=a["chunks"],
+            context_tokens=a["context_tokens"],
+            latency_ms=float(a.meta["latency_ms"]),
+            index_bytes=int(a.meta["index_bytes"]),
+            rerank_pairs=int(a.meta["rerank_pairs"]),
+            truncated=float(a.meta["truncated"]),
+        )

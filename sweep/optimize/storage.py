@@ -1,0 +1,59 @@
+"""Storage URL → Optuna storage. SQLite in the study's folder unless the user names another."""
+
+__all__ = ["open_storage", "storage_faults"]
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sweep.errors import StorageError
+
+if TYPE_CHECKING:
+    import optuna
+
+
+def open_storage(url: str) -> "optuna.storages.RDBStorage":
+    """Open a storage by its SQLAlchemy URL, creating its tables where there are none. Raises StorageError."""
+    import optuna
+    from sqlalchemy import event
+
+    with storage_faults(url):
+        if url.startswith("sqlite:///"):
+            Path(url.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
+        storage = optuna.storages.RDBStorage(
+            url, engine_kwargs={"connect_args": {"timeout": 60}} if "sqlite" in url else {}
+        )
+        if url.startswith("sqlite:"):
+            storage.engine.dispose()
+            event.listen(storage.engine, "connect", _write_ahead)
+        return storage
+
+
+def _write_ahead(connection: Any, _record: object) -> None:
+    """Append to a log instead of rewriting pages: six times as many commits a second, as safe against a killed run."""
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=NORMAL")
+
+
+@contextmanager
+def storage_faults(url: str) -> Iterator[None]:
+    """Turn a fault of the database into a StorageError that names it; finished trials stay in it."""
+    from optuna.exceptions import StorageInternalError
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except (SQLAlchemyError, StorageInternalError, ImportError) as fault:
+        reason = str(getattr(fault, "orig", None) or fault.__cause__ or fault).splitlines()[0]
+        raise StorageError(f"study storage {_without_password(url)}: {reason}") from fault
+
+
+def _without_password(url: str) -> str:
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        return make_url(url).render_as_string(hide_password=True)
+    except ArgumentError:
+        return "(malformed URL)"

