@@ -30,7 +30,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special, stats
+from scipy import special
 
 Floats = NDArray[np.float64]
 
@@ -110,8 +110,8 @@ def paired_difference(a: Floats, b: Floats, *, level: float = 0.95) -> PairedDif
     if np.ptp(d) <= EQUAL:
         return PairedDifference(mean, mean, mean, 1.0 if abs(mean) <= EQUAL else 2.0 ** (1 - n), *ahead)
     error = float(d.std(ddof=1)) / n**0.5
-    half = float(stats.t.isf((1 - level) / 2, n - 1)) * error
-    return PairedDifference(mean, mean - half, mean + half, float(2 * stats.t.sf(abs(mean) / error, n - 1)), *ahead)
+    half = float(special.stdtrit(n - 1, (1 + level) / 2)) * error
+    return PairedDifference(mean, mean - half, mean + half, float(2 * special.stdtr(n - 1, -abs(mean) / error)), *ahead)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,12 +175,12 @@ def confidence_set(
     t, error = _paired_t(table, 1 - level)
     first = (1 - level) / 10
     second = 1 - level - first
-    rivals = (t > -stats.t.isf(first / (c - 1), n - 1)) & (error > 0)
+    rivals = (t > special.stdtrit(n - 1, first / (c - 1))) & (error > 0)
     greatest = t.max(axis=1)
-    bonferroni = stats.t.isf(second / np.maximum(rivals.sum(axis=1), 1), n - 1)  # never less strict than max-t
+    bonferroni = -special.stdtrit(n - 1, second / np.maximum(rivals.sum(axis=1), 1))  # never less strict than max-t
     kept: NDArray[np.bool_] = greatest <= bonferroni
     deviations, factors = _draws(table - table.mean(axis=0), n_boot, rng)  # what all share falls out of differences
-    for i in np.flatnonzero(kept & (greatest > stats.t.isf(second, n - 1))):
+    for i in np.flatnonzero(kept & (greatest > -special.stdtrit(n - 1, second))):
         others = np.flatnonzero(rivals[i])
         scaled = deviations[others]  # a copy, worked on in place: this loop is where the time goes
         scaled -= deviations[i]

@@ -74,7 +74,7 @@ class NothingFeasibleError(SweepError):
     exit_code = 3
 
 
-class StudyInterrupted(SweepError):
+class StudyInterrupted(SweepError):  # noqa: N818 - a stop, not a fault
     """The user stopped the run; what is finished is kept and the same command resumes."""
 
     exit_code = 130

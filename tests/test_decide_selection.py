@@ -69,11 +69,15 @@ def test_constant_scores_give_the_fewest_results_in_any_order():
         assert not answer.clear
 
 
-def test_equal_cost_and_estimate_go_to_the_smaller_index_then_the_smaller_settings():
-    space = configurations((254, 128, 64), (5,), ("vector",))
-    table, costs = np.full((3, 20), 0.4), {"tokens": np.ones(3), "index_bytes": np.array([2.0, 1.0, 1.0])}
-    answer = select(space, table, costs, np.ones(3, dtype=bool), cost_order=["tokens"], tolerance=0.02)
-    assert space[answer.recommended].chunk_size == 64
+def test_equal_cost_and_estimate_go_to_fewer_results_then_the_smaller_index_then_the_smaller_settings():
+    space = configurations((254, 128, 64), (10, 5), ("vector",))  # 254/10, 254/5, 128/10, 128/5, 64/10, 64/5
+    for index_bytes, chunk_size in (([1, 2, 1, 1, 1, 2], 128), ([1, 1, 1, 1, 1, 2], 128), ([1, 9, 1, 9, 1, 9], 64)):
+        costs = {"tokens": np.ones(6), "index_bytes": np.array(index_bytes, dtype=float)}
+        answer = select(
+            space, np.full((6, 20), 0.4), costs, np.ones(6, dtype=bool), cost_order=["tokens"], tolerance=0.02
+        )
+        chosen = space[answer.recommended]
+        assert (chosen.top_k, chosen.chunk_size) == (5, chunk_size)
 
 
 def test_equal_cost_goes_to_the_better_estimate():

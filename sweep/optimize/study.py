@@ -1,7 +1,7 @@
 """Create, resume and run a study: every distinct configuration once, within the budget, Ctrl-C safe.
 
-The whole grid where it fits the budget, its points handed to Optuna as waiting trials; else TPE. A study lives in
-`.sweep/<name>/`: `study.db` (Optuna, SQLite) and `results/` (per-query scores). What studies share is in `.sweep/cache`.
+The whole grid where it fits the budget, its points handed to Optuna as waiting trials; else TPE. A study is in
+`.sweep/<name>/`: `study.db` (Optuna, SQLite) and `results/` (per-query scores). What studies share: `.sweep/cache/`.
 """
 
 __all__ = ["Completed", "Study"]
@@ -92,7 +92,7 @@ class Study:
 
     @cached_property
     def grid(self) -> tuple[Configuration, ...] | None:
-        """Every configuration of the space, those that share chunks side by side; None where there is no end of them."""
+        """Every configuration of the space, those that share chunks side by side; None where there is no end."""
         grid = self.spec.space.grid()
         if grid is None:
             return None
@@ -247,7 +247,7 @@ class Study:
         timeout: float | None,
         progress: Progress,
     ) -> None:
-        """Run every point that is not finished; one that fails by accident is tried again, a bounded number of times."""
+        """Run every point that is not finished; one that fails by accident is tried again, within bounds."""
         for _ in range(ATTEMPTS):
             finished = self._store.finished(study)
             points = [c for c in self.grid or () if c.id not in finished]

@@ -83,7 +83,7 @@ class TrialStore:
         configuration = Configuration.of(trial.user_attrs["settings"])
         fixed = FixedTrial(dict(self._space.params(configuration)) if self.in_space(configuration) else {})
         if fixed.params:
-            self._space.suggest(fixed)
+            self._space.suggest(fixed)  # type: ignore[arg-type]  # Optuna's own stand-in for a Trial
         return create_trial(
             value=trial.value, params=fixed.params, distributions=fixed.distributions, user_attrs=trial.user_attrs,
             constraints=trial.constraints or None,

@@ -123,7 +123,7 @@ class Parameter:
             raise SettingsError(f"{name}: {value!r} is not allowed; allowed: {self.allowed}")
 
 
-def _always(c: Configuration) -> bool:
+def _always(_: Configuration) -> bool:
     return True
 
 

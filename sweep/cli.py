@@ -1,0 +1,219 @@
+"""The `sweep` command: parses, calls, prints. Results on stdout; progress and messages on stderr.
+
+Exit codes: 0 ok · 1 failed while running · 2 usage, study file or data · 3 nothing feasible · 130 interrupted.
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sweep.errors import InputError, SweepError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+app = typer.Typer(
+    help="Which search settings should I ship? Sweep them on your own labelled queries.\n\n"
+    "  sweep check studies/quickstart.yaml\n\n"
+    "  sweep run studies/quickstart.yaml\n\n"
+    "  sweep export studies/quickstart.yaml --target json -o settings/",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+StudyArgument = Annotated[Path, typer.Argument(metavar="STUDY", help="A study file: .yaml, .toml or .json.")]
+StorageOption = Annotated[
+    str | None, typer.Option(metavar="URL", help="Optuna storage; default: SQLite in .sweep/<study>/study.db.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+
+@app.command()
+def check(study: StudyArgument, as_json: JsonOption = False) -> None:
+    """Check a study file and its data before any work; runs nothing.
+
+    sweep check studies/quickstart.yaml
+    """
+    from sweep.present.checking import check_lines, check_study
+
+    found = check_study(study)
+    _print(found) if as_json else _print_lines(check_lines(found))
+
+
+@app.command()
+def run(
+    study: StudyArgument,
+    trials: Annotated[
+        int | None, typer.Option(min=1, help="Total of distinct configurations, earlier runs counted.")
+    ] = None,
+    timeout: Annotated[float | None, typer.Option(min=0, help="Most seconds of this run.")] = None,
+    storage: StorageOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a study, or what is left of it, and print what to ship.
+
+    Ctrl-C keeps what is finished; the same command goes on from there. A finished study answers at once.
+
+    sweep run studies/quickstart.yaml
+
+    sweep run studies/quickstart.yaml --trials 20 --json
+    """
+    import sweep
+    from sweep.present.answer import answer, answer_dict
+
+    with _progress() as progress:
+        results = sweep.run(study, trials=trials, timeout=timeout, storage=storage, progress=progress)
+        results.recommendation  # noqa: B018 - made while the bar still shows
+    _print(answer_dict(results)) if as_json else _print_rich(answer(results))
+
+
+@app.command()
+def export(
+    study: StudyArgument,
+    target: Annotated[str, typer.Option(help="What to write the settings for: json.")],
+    config: Annotated[str, typer.Option(help='"best", "baseline", or the id of a configuration.')] = "best",
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Folder; default: print.")
+    ] = None,
+    storage: StorageOption = None,
+) -> None:
+    """Write the settings of a configuration for another system.
+
+    sweep export studies/quickstart.yaml --target json
+
+    sweep export studies/quickstart.yaml --target json --config 3254323e -o settings/
+    """
+    import sweep
+    from sweep.errors import nearest
+    from sweep.export import TARGETS, text, write
+
+    if target not in TARGETS:
+        raise InputError(f"--target {target!r} is unknown{nearest(target, TARGETS)}; allowed: {', '.join(TARGETS)}")
+    bundle = TARGETS[target](sweep.load(study, storage=storage), config)
+    if output is None:
+        _write("".join(text(content) for content in bundle.values()))
+    else:
+        _print_lines([str(path) for path in write(bundle, output)])
+
+
+@app.command()
+def score(
+    rows: Annotated[Path, typer.Argument(metavar="ROWS", help="JSONL, one query a line; - is standard input.")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Result rows; default: print.")
+    ] = None,
+    label_min: Annotated[int, typer.Option(help="Least label of the scale.")] = 0,
+    label_max: Annotated[int, typer.Option(help="Greatest label of the scale.")] = 4,
+    convention: Annotated[str, typer.Option(help="foundry (the published evaluator's figures) or scaled.")] = "foundry",
+    threshold: Annotated[
+        list[str] | None, typer.Option(metavar="METRIC=NUMBER", help="When a metric passes; may be given often.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Score search results that you already have: rows in, result rows out, and a summary.
+
+    A row holds retrieval_ground_truth, a list of {document_id, query_relevance_label}, and retrieved_documents, a
+    list of {document_id, relevance_score}. Result rows go to stdout and the summary to stderr; with -o the rows go to
+    the file and the summary to stdout.
+
+    sweep score rows.jsonl -o results.jsonl
+
+    sweep score rows.jsonl --label-max 3 --threshold ndcg@3=0.7
+    """
+    from sweep.present.scoring import score_file, summary_lines
+
+    summary = score_file(
+        rows, output, label_min=label_min, label_max=label_max, convention=convention, thresholds=threshold or []
+    )
+    if as_json:
+        _print(summary, to=sys.stderr if output is None else sys.stdout)
+    else:
+        _print_lines(summary_lines(summary), to=sys.stderr if output is None else sys.stdout)
+
+
+def main() -> None:
+    """Run the command; every fault becomes one line on stderr and an exit code."""
+    debug = "--debug" in sys.argv
+    sys.argv = [a for a in sys.argv if a != "--debug"]
+    try:
+        _quiet()
+        app(standalone_mode=True)
+    except SweepError as fault:
+        if debug:
+            raise
+        _fail(str(fault), fault.exit_code)
+    except KeyboardInterrupt:
+        _fail("stopped; what is finished is kept and the same command goes on from here", 130)
+    except BrokenPipeError:
+        with suppress(OSError):
+            sys.stdout.close()
+        sys.exit(0)
+    except Exception as fault:
+        if debug:
+            raise
+        _fail(f"unexpected {type(fault).__name__}: {fault} (a fault of sweep; --debug shows where)", 1)
+
+
+def _quiet() -> None:
+    """Keep the libraries' own messages off the terminal, and the model hub's network off unless a name needs it."""
+    import logging
+    import os
+    import warnings
+
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("TQDM_DISABLE", "1")
+    warnings.simplefilter("ignore")
+    logging.getLogger("optuna").setLevel(logging.ERROR)
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+
+
+def _fail(text: str, code: int) -> None:
+    print(f"error: {text}", file=sys.stderr)  # noqa: T201
+    sys.exit(code)
+
+
+def _print(values: Any, to: Any = None) -> None:
+    _write(json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False) + "\n", to)
+
+
+def _print_lines(lines: list[str], to: Any = None) -> None:
+    _write("".join(f"{line}\n" for line in lines), to)
+
+
+def _write(text: str, to: Any = None) -> None:
+    (to or sys.stdout).write(text)
+
+
+def _print_rich(content: "RenderableType") -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False, soft_wrap=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=160)
+    console.print(content)
+
+
+@contextmanager
+def _progress() -> Iterator[Any]:
+    """Show what is being done and how long is left, on stderr where that is a terminal."""
+    from sweep.retrieval.pipeline import Silent
+
+    if not sys.stderr.isatty():
+        yield Silent()
+        return
+    from sweep.present.progress import Bar
+
+    with Bar() as bar:
+        yield bar
+
+
+if __name__ == "__main__":
+    main()

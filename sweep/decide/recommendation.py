@@ -1,0 +1,180 @@
+"""The outcomes of a study → what to ship, how sure that is, and what it costs, next to the baseline."""
+
+__all__ = ["Line", "Recommendation", "recommend"]
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from metrics import Judgments, Measure
+from metrics.inference import PairedDifference, mean_interval, paired_difference
+from sweep.decide.selection import Selection, select
+from sweep.optimize.outcome import Outcome
+from sweep.optimize.study_spec import QUANTITIES, StudySpec
+from sweep.retrieval.configuration import Configuration
+
+RUNNERS_UP = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One configuration as the answer shows it.
+
+    scores: mean over the scored queries, holes counting as irrelevant. intervals: 95 % of the mean. filled: mean with
+    every hole fully relevant. costs: context_tokens and rerank_pairs (mean of a query), index_bytes, latency_ms.
+    estimate: smoothed mean of the objective's measure.
+    """
+
+    configuration: Configuration
+    scores: Mapping[str, float]
+    intervals: Mapping[str, tuple[float, float]]
+    filled: Mapping[str, float]
+    costs: Mapping[str, float]
+    estimate: float
+    may_be_best: bool
+    good_enough: bool
+    feasible: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as values that JSON knows; None for what is not a number."""
+        return {
+            "id": self.configuration.id,
+            "settings": self.configuration.settings,
+            "scores": {n: _number(v) for n, v in self.scores.items()},
+            "intervals": {n: [_number(x) for x in v] for n, v in self.intervals.items()},
+            "if_holes_were_relevant": {n: _number(v) for n, v in self.filled.items()},
+            "costs": {n: _number(v) for n, v in self.costs.items()},
+            "estimate": _number(self.estimate),
+            "may_be_best": self.may_be_best,
+            "good_enough": self.good_enough,
+            "feasible": self.feasible,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """The answer of a study; `recommended` is the cheapest configuration that is shown to be good enough.
+
+    differences: recommended − baseline on the same queries, for each measure; empty without a baseline. runners_up:
+    the next best by estimate. scored, unjudged, without_relevant: queries that count, and ids of those that do not.
+    """
+
+    measure: Measure
+    tolerance: float
+    recommended: Line
+    baseline: Line | None
+    argmax: Line
+    differences: Mapping[str, PairedDifference]
+    runners_up: tuple[Line, ...]
+    selection: Selection
+    scored: int
+    unjudged: tuple[str, ...]
+    without_relevant: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as values that JSON knows."""
+        s = self.selection
+        return {
+            "objective": {"maximize": str(self.measure), "tolerance": self.tolerance},
+            "recommended": self.recommended.to_dict(),
+            "reason": s.reason,
+            "baseline": self.baseline.to_dict() if self.baseline else None,
+            "difference_to_baseline": {n: _difference(d) for n, d in self.differences.items()},
+            "argmax": self.argmax.to_dict(),
+            "runners_up": [line.to_dict() for line in self.runners_up],
+            "may_be_best": len(s.may_be_best),
+            "good_enough": len(s.good_enough),
+            "clear_winner": s.clear,
+            "more_queries": s.more_queries,
+            "queries": {
+                "scored": self.scored,
+                "without_judgments": list(self.unjudged),
+                "without_relevant_document": list(self.without_relevant),
+            },
+        }
+
+
+def recommend(spec: StudySpec, judgments: Judgments, outcomes: Sequence[Outcome], baseline: int) -> Recommendation:
+    """Choose from the outcomes by the study's objective, constraints, tolerance and cost order.
+
+    baseline: position in `outcomes`, −1 for none. Raises NothingFeasibleError.
+    """
+    scored = judgments.answerable
+    measure = spec.objective.maximize
+    table = np.array([o.scores[measure][scored] for o in outcomes]).reshape(len(outcomes), int(scored.sum()))
+    costs = {name: np.array([o.quantity(name) for o in outcomes]) for name in QUANTITIES}
+    violated = {
+        f"{name} {limit}": np.array([limit.excess(_value(o, name, scored)) > 0 for o in outcomes])
+        for name, limit in spec.constraints.items()
+    }
+    feasible = ~np.any([np.zeros(len(outcomes), bool), *violated.values()], axis=0)
+    selection = select(
+        [o.configuration for o in outcomes],
+        table,
+        costs,
+        feasible,
+        cost_order=spec.cost,
+        tolerance=spec.tolerance,
+        baseline=baseline if baseline >= 0 else None,
+        violated=violated,
+        seed=spec.seed,
+    )
+
+    def line(i: int) -> Line:
+        return _line(outcomes[i], i, selection, scored, spec.seed, bool(feasible[i]))
+
+    others = np.argsort(-np.nan_to_num(selection.estimates, nan=-np.inf), kind="stable").tolist()
+    runners = [i for i in others if feasible[i] and i != selection.recommended][:RUNNERS_UP]
+    best = outcomes[selection.recommended]
+    return Recommendation(
+        measure=measure,
+        tolerance=spec.tolerance,
+        recommended=line(selection.recommended),
+        baseline=line(baseline) if baseline >= 0 else None,
+        argmax=line(selection.argmax),
+        differences={
+            str(m): paired_difference(v[scored], outcomes[baseline].scores[m][scored]) for m, v in best.scores.items()
+        }
+        if baseline >= 0
+        else {},
+        runners_up=tuple(map(line, runners)),
+        selection=selection,
+        scored=int(scored.sum()),
+        unjudged=tuple(q for q, has in zip(judgments.queries, judgments.judged, strict=True) if not has),
+        without_relevant=tuple(
+            q for q, has, ok in zip(judgments.queries, judgments.judged, scored, strict=True) if has and not ok
+        ),
+    )
+
+
+def _line(o: Outcome, i: int, selection: Selection, scored: npt.NDArray[np.bool_], seed: int, feasible: bool) -> Line:
+    rng = np.random.default_rng(seed)
+    return Line(
+        configuration=o.configuration,
+        scores={str(m): float(v[scored].mean()) for m, v in o.scores.items()},
+        intervals={str(m): mean_interval(v[scored], rng) for m, v in o.scores.items()},
+        filled={str(m): float(v[scored].mean()) for m, v in o.filled.items()},
+        costs={name: o.quantity(name) for name in QUANTITIES},
+        estimate=float(selection.estimates[i]),
+        may_be_best=i in selection.may_be_best,
+        good_enough=i in selection.good_enough,
+        feasible=feasible,
+    )
+
+
+def _value(outcome: Outcome, name: str, scored: npt.NDArray[np.bool_]) -> float:
+    if name in QUANTITIES:
+        return outcome.quantity(name)
+    return float(outcome.scores[Measure.parse(name)][scored].mean())
+
+
+def _difference(d: PairedDifference) -> dict[str, Any]:
+    mean, interval = _number(d.mean), [_number(d.low), _number(d.high)]
+    return {"mean": mean, "interval": interval, "p": _number(d.p), "wins": d.wins, "ties": d.ties, "losses": d.losses}
+
+
+def _number(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None

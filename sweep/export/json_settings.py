@@ -1,0 +1,73 @@
+"""Target `json`: the configuration as settings for any program, with what it takes to get the same ranking."""
+
+__all__ = ["json_settings"]
+
+import importlib.metadata
+import platform
+from typing import Any
+
+from sweep.export.files import Bundle
+from sweep.present.results import StudyResults
+from sweep.retrieval.models import find_model
+
+VERSION = 1
+PACKAGES = ("retrieval-sweep", "faiss-cpu", "numpy", "sentence-transformers", "tokenizers", "torch")
+
+
+def json_settings(results: StudyResults, name: str) -> Bundle:
+    """Return `settings.json` for "best", "baseline" or a configuration's id. Raises InputError for another name."""
+    study, outcome = results.study, results.outcome(name)
+    c, scored = outcome.configuration, study.collection.judgments.answerable
+    return {
+        "settings.json": {
+            "format": "retrieval-sweep settings",
+            "version": VERSION,
+            "configuration": c.id,
+            "settings": c.settings,
+            "units": _units(study.tokenizer),
+            "models": {n: _model(n, study.file.folder) for n in sorted({study.tokenizer, *_models(c.settings)})},
+            "expected": {
+                "queries": int(scored.sum()),
+                "scores": {str(m): float(v[scored].mean()) for m, v in outcome.scores.items()},
+                "context_tokens": outcome.quantity("context_tokens"),
+                "latency_ms": outcome.latency_ms,
+                "index_bytes": outcome.index_bytes,
+            },
+            "provenance": {
+                "study": study.spec.to_dict(),
+                "collection": dict(study.collection.source),
+                "fingerprints": {k: study.identity[k] for k in ("documents", "queries", "labels")},
+                "packages": {p: importlib.metadata.version(p) for p in PACKAGES},
+                "python": platform.python_version(),
+                "machine": platform.machine(),
+            },
+        }
+    }
+
+
+def _units(tokenizer: str) -> dict[str, str]:
+    return {
+        "chunk_size": f"tokens of {tokenizer}, special tokens not counted; chunks begin and end between words",
+        "chunk_overlap": "share of chunk_size",
+        "top_k": "chunks",
+        "fusion_depth": "chunks taken from each search",
+        "pool": "chunks reranked",
+        "similarity": "cosine: unit vectors under inner product",
+        "document_text": "title, line break, text; the text alone where there is no title",
+    }
+
+
+def _models(settings: dict[str, Any]) -> list[str]:
+    return [str(settings[n]) for n in ("encoder", "reranker_model") if n in settings]
+
+
+def _model(name: str, folder: Any) -> dict[str, Any]:
+    from sweep.retrieval.embedding import precision
+
+    model = find_model(name, folder)
+    return {
+        "fingerprint": model.fingerprint,
+        "reads_tokens": model.limit,
+        "prompts": model.prompts,
+        "dtype": precision(),
+    }

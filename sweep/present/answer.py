@@ -1,0 +1,183 @@
+"""The answer of a study as text for a terminal, and as values for programs."""
+
+__all__ = ["answer", "answer_dict"]
+
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from metrics import Measure
+from sweep.decide.recommendation import Line, Recommendation
+from sweep.present.results import StudyResults
+from sweep.retrieval.configuration import Configuration
+
+SHOWN_IN_TABLE = ("chunk_size", "chunk_overlap", "index", "ef_search", "top_k")
+UNITS = {"chunk_size": "tokens", "chunk_overlap": "of chunk_size", "top_k": "chunks", "pool": "chunks reranked"}
+
+
+def answer(results: StudyResults) -> RenderableType:
+    """Return what `sweep run` prints: the recommendation, how sure it is, what it costs, and what to do next."""
+    r, done, study = results.recommendation, results.completed, results.study
+    name = study.file.path or study.spec.study
+    parts: list[RenderableType] = [
+        Text(f"Recommended: {r.recommended.configuration.id}", style="bold"),
+        Padding(_settings(r.recommended.configuration), (0, 0, 0, 2)),
+        Text(),
+        _comparison(r),
+        Text(),
+        *(Text(line) for line in _sureness(r)),
+        Text(),
+        Text(f"Runners-up, by estimated {r.measure}", style="bold"),
+        _runners_up(r),
+        Text(),
+        *(Text(line) for line in _account(results)),
+        Text(f"Results: {study.folder}/ (study.db opens in optuna-dashboard; results/ holds the scores of each query)"),
+        Text(f"Next:    sweep export {name} --target json -o settings/"),
+    ]
+    if not done.finished:
+        parts.append(Text(f"         sweep run {name}        (runs what is left)"))
+    return Group(*parts)
+
+
+def answer_dict(results: StudyResults) -> dict[str, Any]:
+    """Return the answer as values that JSON knows."""
+    done = results.completed
+    return {
+        "study": results.study.spec.study,
+        **results.recommendation.to_dict(),
+        "configurations": {
+            "finished": len(done.outcomes), "ran_now": done.ran, "planned": done.planned,
+            "invalid": dict(done.invalid), "failed": dict(done.failures),
+        },
+        "work": dict(done.work),
+        "results": str(results.study.folder),
+    }  # fmt: skip
+
+
+def _settings(c: Configuration) -> Table:
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for name, value in c.settings.items():
+        table.add_row(name, f"{value} {UNITS.get(name, '')}".strip())
+    return table
+
+
+def _comparison(r: Recommendation) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for column in ("", "recommended", "95 %", "baseline", "95 %", "difference", "95 %", "wins/ties/losses"):
+        table.add_column(column, justify="left" if not column else "right", no_wrap=True)
+    a, b = r.recommended, r.baseline
+    for name in a.scores:
+        row = [name, _score(name, a.scores[name]), _interval(name, a)]
+        if b:
+            d = r.differences[name]
+            row += [_score(name, b.scores[name]), _interval(name, b), _score(name, d.mean, sign=True)]
+            row += [_range(name, d.low, d.high, sign=True), f"{d.wins}/{d.ties}/{d.losses}"]
+        table.add_row(*row, style="bold" if name == str(r.measure) else None)
+    for name, value in a.costs.items():
+        row = [_label(name), _cost(name, value), ""]
+        if b:
+            row += [_cost(name, b.costs[name]), "", _cost(name, value - b.costs[name], sign=True), "", ""]
+        table.add_row(*row)
+    return table
+
+
+def _sureness(r: Recommendation) -> Iterator[str]:
+    s, measure = r.selection, r.measure
+    yield f"Why this one: {s.reason}."
+    if s.clear:
+        yield f"{r.argmax.configuration.id} alone may be the best at 95 %."
+    else:
+        best = r.argmax
+        yield (
+            f"How sure: {len(s.may_be_best)} configurations may be the best at 95 %; no clear winner. "
+            f"The greatest mean is {_score(str(measure), best.scores[str(measure)])} ({best.configuration.id}: "
+            f"{_short(best.configuration)}, {best.costs['context_tokens']:,.0f} context tokens)."
+        )
+    holes = r.recommended
+    name = str(measure)
+    if holes.filled[name] != holes.scores[name]:
+        yield (
+            f"Holes: some retrieved documents have no label. {name} is {_score(name, holes.scores[name])} if all "
+            f"of them are irrelevant, {_score(name, holes.filled[name])} if all are fully relevant."
+        )
+    left_out = [
+        f"{len(ids)} {why} ({', '.join(ids[:3])}{', …' if len(ids) > 3 else ''})"
+        for ids, why in ((r.unjudged, "without judgments"), (r.without_relevant, "without a relevant document"))
+        if ids
+    ]
+    yield f"Queries: {r.scored} scored" + "".join(f"; {text}, left out" for text in left_out) + "."
+
+
+def _runners_up(r: Recommendation) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for column in ("id", "algorithm", *SHOWN_IN_TABLE, str(r.measure), "estimate", "holes", "tokens", "ms", ""):
+        left = column in ("id", "algorithm", "index", "")
+        table.add_column(column.removeprefix("chunk_"), justify="left" if left else "right", no_wrap=True)
+    for line in (r.recommended, *r.runners_up):
+        c, name = line.configuration, str(r.measure)
+        holes = line.scores.get("holes_ratio")
+        marks = ["recommended"] * (line is r.recommended) + ["may be best"] * line.may_be_best
+        table.add_row(
+            c.id,
+            c.algorithm,
+            *("–" if (v := getattr(c, p)) is None else f"{v}" for p in SHOWN_IN_TABLE),
+            _score(name, line.scores[name]),
+            _score(name, line.estimate),
+            "–" if holes is None else f"{holes:.0%}",
+            f"{line.costs['context_tokens']:,.0f}",
+            f"{line.costs['latency_ms']:,.0f}",
+            ", ".join(marks),
+        )
+    return table
+
+
+def _account(results: StudyResults) -> Iterator[str]:
+    done, work = results.completed, results.completed.work
+    yield f"Run: {len(done.outcomes)} of {done.planned} configurations finished, {done.ran} of them now."
+    for reason, count in done.invalid.items():
+        yield f"     {count} combinations cannot run: {reason}."
+    for what, why in list(done.failures.items())[:3]:
+        yield f"     failed: {what}: {why}"
+    truncated = max((o.truncated for o in done.outcomes), default=0.0)
+    if truncated:
+        yield f"     up to {truncated:.1%} of the chunks are longer than the encoder reads (allow_truncation: true)."
+    if work:
+        yield (
+            f"     texts {work['texts']:,} / distinct {work['distinct']:,} / embedded now {work['embedded']:,}; "
+            f"pairs reranked {work['pairs']:,} / scored now {work['pairs_scored']:,}; "
+            f"indexes built {work['indexes_built']}, searches {work['searches_run']}."
+        )
+
+
+def _short(c: Configuration) -> str:
+    return f"{c.algorithm} {c.chunk_size}/{c.chunk_overlap:g} top_k {c.top_k}"
+
+
+def _score(name: str, value: float, sign: bool = False) -> str:
+    digits = 1 if Measure.parse(name).name == "xdcg" else 3
+    return f"{value:{'+' if sign else ''}.{digits}f}"
+
+
+def _range(name: str, low: float, high: float, sign: bool = False) -> str:
+    return f"{_score(name, low, sign)} … {_score(name, high, sign)}"
+
+
+def _interval(name: str, line: Line) -> str:
+    return _range(name, *line.intervals[name])
+
+
+def _label(name: str) -> str:
+    return {"context_tokens": "context tokens", "index_bytes": "index size", "rerank_pairs": "pairs reranked"}.get(
+        name, "latency"
+    )
+
+
+def _cost(name: str, value: float, sign: bool = False) -> str:
+    plus = "+" if sign else ""
+    if name == "index_bytes":
+        return f"{value / 1e6:{plus},.1f} MB"
+    return f"{value:{plus},.0f} ms" if name == "latency_ms" else f"{value:{plus},.0f}"

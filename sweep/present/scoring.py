@@ -1,0 +1,80 @@
+"""`sweep score`: a file of rows in, a file of result rows out, a summary at the end; rows are read as they come."""
+
+__all__ = ["score_file", "summary_lines"]
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from metrics.foundry import Aggregate, score_rows
+from sweep.collection.records import read_json_lines
+from sweep.errors import InputError, StorageError
+
+
+def score_file(
+    rows: Path,
+    output: Path | None,
+    *,
+    label_min: int,
+    label_max: int,
+    convention: str,
+    thresholds: list[str],
+) -> dict[str, Any]:
+    """Write one JSON list of results a row to `output` (None: standard output) and return the summary.
+
+    Raises InputError naming the file and what is wrong with which row, StorageError where `output` cannot be written.
+    """
+    if convention not in ("foundry", "scaled"):
+        raise InputError(f"--convention {convention!r} is unknown; allowed: foundry, scaled")
+    limits = dict(map(_threshold, thresholds))
+    aggregate = Aggregate()
+    with ExitStack() as stack:
+        try:
+            out = sys.stdout if output is None else stack.enter_context(output.open("w", encoding="utf-8"))
+        except OSError as fault:
+            raise StorageError(f"{output}: cannot be written: {fault.strerror}") from fault
+        try:
+            scored = score_rows(
+                _rows(rows), label_min=label_min, label_max=label_max, thresholds=limits, convention=convention
+            )
+            for result in scored:
+                aggregate.add(result)
+                out.write(json.dumps(list(result.results), ensure_ascii=False, allow_nan=False) + "\n")
+        except ValueError as fault:
+            raise InputError(f"{rows}: {fault}") from fault
+    return {
+        "rows": aggregate.rows,
+        "left_out": aggregate.left_out,
+        "means": aggregate.means,
+        "pass_rates": aggregate.pass_rates,
+    }
+
+
+def summary_lines(summary: dict[str, Any]) -> list[str]:
+    """Say the summary in lines for a terminal."""
+    lines = [f"{'metric':<28}{'mean':>10}{'pass rate':>11}"] if summary["means"] else []
+    for metric, mean in summary["means"].items():
+        rate = summary["pass_rates"].get(metric)
+        lines.append(f"{metric:<28}{mean:>10.4f}" + ("" if rate is None else f"{rate:>11.1%}"))
+    lines.append(f"{summary['rows']} rows scored")
+    for reason, numbers in summary["left_out"].items():
+        named = ", ".join(map(str, numbers[:5])) + (", …" if len(numbers) > 5 else "")
+        lines.append(f"{len(numbers)} left out: {reason} (rows {named})")
+    return lines
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    return (record.fields for record in read_json_lines(Path("/dev/stdin") if str(path) == "-" else path))
+
+
+def _threshold(text: str) -> tuple[str, float]:
+    name, equals, number = text.partition("=")
+    try:
+        if not equals:
+            raise ValueError
+        return name, float(number)
+    except ValueError:
+        raise InputError(f"--threshold {text!r}: give METRIC=NUMBER, as ndcg@3=0.7") from None
