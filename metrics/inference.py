@@ -20,7 +20,7 @@ __all__ = [
     "Smoother",
     "bootstrap_means",
     "confidence_set",
-    "mean_interval",
+    "mean_intervals",
     "non_inferior",
     "paired_difference",
     "smooth",
@@ -57,28 +57,28 @@ def bootstrap_means(table: Floats, n_boot: int, rng: np.random.Generator) -> Flo
     return means
 
 
-def mean_interval(
-    scores: Floats, rng: np.random.Generator, *, level: float = 0.95, n_boot: int = 5 * DRAWS
-) -> tuple[float, float]:
-    """Bias-corrected and accelerated bootstrap interval of the mean of `scores` (Q,).
+def mean_intervals(table: Floats, rng: np.random.Generator, *, level: float = 0.95, n_boot: int = 5 * DRAWS) -> Floats:
+    """Bias-corrected and accelerated bootstrap interval of the mean of each row: float64 (C, 2), low and high.
 
-    Source: Efron 1987, JASA 82:171; the acceleration of a mean is its skewness over 6 √Q. Constant scores give
-    (value, value); one score says nothing about the spread and gives (nan, nan).
+    Source: Efron 1987, JASA 82:171; the acceleration of a mean is its skewness over 6 √Q. A row of constant scores
+    gives (value, value); one query says nothing about the spread and gives (nan, nan).
     """
-    scores = _checked(scores[None])[0]
-    n, mean = len(scores), float(scores.mean())
-    if n == 1:
-        return float("nan"), float("nan")
-    if np.ptp(scores) <= EQUAL:
-        return mean, mean
-    draws = bootstrap_means(scores[None], n_boot, rng)[:, 0]
-    deviations = scores - mean
-    acceleration = np.sum(deviations**3) / (6 * np.sum(deviations**2) ** 1.5)
-    below = (np.mean(draws < mean) + np.mean(draws <= mean)) / 2
-    bias = special.ndtri(np.clip(below, 0.5 / n_boot, 1 - 0.5 / n_boot))
-    z = bias + special.ndtri(np.array([(1 - level) / 2, (1 + level) / 2]))
-    low, high = np.quantile(draws, special.ndtr(bias + z / (1 - acceleration * z)))
-    return float(low), float(high)
+    table = _checked(table)
+    means = table.mean(axis=1)
+    intervals = np.stack([means, means], axis=1)
+    if table.shape[1] == 1:
+        return np.full_like(intervals, np.nan)
+    spread = np.ptp(table, axis=1) > EQUAL
+    all_draws = bootstrap_means(table[spread], n_boot, rng)
+    tails = special.ndtri(np.array([(1 - level) / 2, (1 + level) / 2]))
+    for row, draws in zip(np.flatnonzero(spread), all_draws.T, strict=True):
+        deviations = table[row] - means[row]
+        acceleration = np.sum(deviations**3) / (6 * np.sum(deviations**2) ** 1.5)
+        below = (np.mean(draws < means[row]) + np.mean(draws <= means[row])) / 2
+        bias = special.ndtri(np.clip(below, 0.5 / n_boot, 1 - 0.5 / n_boot))
+        z = bias + tails
+        intervals[row] = np.quantile(draws, special.ndtr(bias + z / (1 - acceleration * z)))
+    return intervals
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,13 @@
 """Which search settings should I ship? Sweep them on your own labelled queries; get an answer and how sure it is."""
 
-from sweep.collection import Collection, Health, health
-from sweep.errors import InputError, NothingFeasibleError, StudyInterrupted, SweepError
-from sweep.present.results import StudyResults, load, run
-from sweep.retrieval.configuration import Configuration
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sweep.collection import Collection, Health, health
+    from sweep.errors import InputError, NothingFeasibleError, StudyInterrupted, SweepError
+    from sweep.present.results import StudyResults, load, run
+    from sweep.retrieval.configuration import Configuration
 
 __all__ = [
     "Collection",
@@ -18,3 +22,18 @@ __all__ = [
     "load",
     "run",
 ]
+
+_HOMES = {
+    "sweep.collection": ("Collection", "Health", "health"),
+    "sweep.errors": ("InputError", "NothingFeasibleError", "StudyInterrupted", "SweepError"),
+    "sweep.present.results": ("StudyResults", "load", "run"),
+    "sweep.retrieval.configuration": ("Configuration",),
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name when it is first used: `sweep --help` needs none of them."""
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(home), name)
+    raise AttributeError(f"module 'sweep' has no attribute {name!r}")

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -28,6 +28,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+Convention = Literal["foundry", "scaled"]
 StudyArgument = Annotated[Path, typer.Argument(metavar="STUDY", help="A study file: .yaml, .toml or .json.")]
 StorageOption = Annotated[
     str | None, typer.Option(metavar="URL", help="Optuna storage; default: SQLite in .sweep/<study>/study.db.")
@@ -111,7 +112,9 @@ def score(
     ] = None,
     label_min: Annotated[int, typer.Option(help="Least label of the scale.")] = 0,
     label_max: Annotated[int, typer.Option(help="Greatest label of the scale.")] = 4,
-    convention: Annotated[str, typer.Option(help="foundry (the published evaluator's figures) or scaled.")] = "foundry",
+    convention: Annotated[
+        Convention, typer.Option(help="foundry (the published evaluator's figures) or scaled.")
+    ] = "foundry",
     threshold: Annotated[
         list[str] | None, typer.Option(metavar="METRIC=NUMBER", help="When a metric passes; may be given often.")
     ] = None,
@@ -171,7 +174,6 @@ def _quiet() -> None:
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TQDM_DISABLE", "1")
     warnings.simplefilter("ignore")
-    logging.getLogger("optuna").setLevel(logging.ERROR)
     logging.getLogger("transformers").setLevel(logging.ERROR)
 
 
@@ -195,16 +197,19 @@ def _write(text: str, to: Any = None) -> None:
 def _print_rich(content: "RenderableType") -> None:
     from rich.console import Console
 
-    console = Console(highlight=False, soft_wrap=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=160)
-    console.print(content)
+    if sys.stdout.isatty():
+        Console(highlight=False).print(content)
+        return
+    console = Console(highlight=False, width=160)
+    with console.capture() as captured:
+        console.print(content)
+    _print_lines([line.rstrip() for line in captured.get().splitlines()])
 
 
 @contextmanager
 def _progress() -> Iterator[Any]:
     """Show what is being done and how long is left, on stderr where that is a terminal."""
-    from sweep.retrieval.pipeline import Silent
+    from sweep.retrieval.progress import Silent
 
     if not sys.stderr.isatty():
         yield Silent()

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from metrics import Judgments, Measure
-from metrics.inference import PairedDifference, mean_interval, paired_difference
+from metrics.inference import PairedDifference, mean_intervals, paired_difference
 from sweep.decide.selection import Selection, select
 from sweep.optimize.outcome import Outcome
 from sweep.optimize.study_spec import QUANTITIES, StudySpec
@@ -23,7 +23,8 @@ RUNNERS_UP = 5
 class Line:
     """One configuration as the answer shows it.
 
-    scores: mean over the scored queries, holes counting as irrelevant. intervals: 95 % of the mean. filled: mean with
+    scores: mean over the scored queries, holes counting as irrelevant. intervals: 95 % of the mean, for all
+    measures of the recommended and the baseline, for the objective's of the others. filled: mean with
     every hole fully relevant. costs: context_tokens and rerank_pairs (mean of a query), index_bytes, latency_ms.
     estimate: smoothed mean of the objective's measure.
     """
@@ -123,24 +124,22 @@ def recommend(spec: StudySpec, judgments: Judgments, outcomes: Sequence[Outcome]
         seed=spec.seed,
     )
 
-    def line(i: int) -> Line:
-        return _line(outcomes[i], i, selection, scored, spec.seed, bool(feasible[i]))
-
     others = np.argsort(-np.nan_to_num(selection.estimates, nan=-np.inf), kind="stable").tolist()
     runners = [i for i in others if feasible[i] and i != selection.recommended][:RUNNERS_UP]
     best = outcomes[selection.recommended]
+    lines = _lines(outcomes, [selection.recommended, baseline, selection.argmax, *runners], selection, spec, scored)
     return Recommendation(
         measure=measure,
         tolerance=spec.tolerance,
-        recommended=line(selection.recommended),
-        baseline=line(baseline) if baseline >= 0 else None,
-        argmax=line(selection.argmax),
+        recommended=lines[selection.recommended],
+        baseline=lines.get(baseline),
+        argmax=lines[selection.argmax],
         differences={
             str(m): paired_difference(v[scored], outcomes[baseline].scores[m][scored]) for m, v in best.scores.items()
         }
         if baseline >= 0
         else {},
-        runners_up=tuple(map(line, runners)),
+        runners_up=tuple(lines[i] for i in runners),
         selection=selection,
         scored=int(scored.sum()),
         unjudged=tuple(q for q, has in zip(judgments.queries, judgments.judged, strict=True) if not has),
@@ -150,19 +149,36 @@ def recommend(spec: StudySpec, judgments: Judgments, outcomes: Sequence[Outcome]
     )
 
 
-def _line(o: Outcome, i: int, selection: Selection, scored: npt.NDArray[np.bool_], seed: int, feasible: bool) -> Line:
-    rng = np.random.default_rng(seed)
-    return Line(
-        configuration=o.configuration,
-        scores={str(m): float(v[scored].mean()) for m, v in o.scores.items()},
-        intervals={str(m): mean_interval(v[scored], rng) for m, v in o.scores.items()},
-        filled={str(m): float(v[scored].mean()) for m, v in o.filled.items()},
-        costs={name: o.quantity(name) for name in QUANTITIES},
-        estimate=float(selection.estimates[i]),
-        may_be_best=i in selection.may_be_best,
-        good_enough=i in selection.good_enough,
-        feasible=feasible,
-    )
+def _lines(
+    outcomes: Sequence[Outcome],
+    wanted: Sequence[int],
+    selection: Selection,
+    spec: StudySpec,
+    scored: npt.NDArray[np.bool_],
+) -> dict[int, Line]:
+    """Return the lines of the wanted outcomes (−1 is none), their intervals from the same draws of queries."""
+    chosen = [i for i in dict.fromkeys(wanted) if i >= 0]
+    in_full = wanted[:2]
+    shown = [(i, m) for i in chosen for m in (spec.reported if i in in_full else (spec.objective.maximize,))]
+    rows = np.array([outcomes[i].scores[m][scored] for i, m in shown])
+    intervals = mean_intervals(rows, np.random.default_rng(spec.seed)).tolist()
+    found: dict[int, dict[str, tuple[float, float]]] = {}
+    for (i, m), (low, high) in zip(shown, intervals, strict=True):
+        found.setdefault(i, {})[str(m)] = (low, high)
+    return {
+        i: Line(
+            configuration=outcomes[i].configuration,
+            scores={str(m): float(v[scored].mean()) for m, v in outcomes[i].scores.items()},
+            intervals=found[i],
+            filled={str(m): float(v[scored].mean()) for m, v in outcomes[i].filled.items()},
+            costs={name: outcomes[i].quantity(name) for name in QUANTITIES},
+            estimate=float(selection.estimates[i]),
+            may_be_best=i in selection.may_be_best,
+            good_enough=i in selection.good_enough,
+            feasible=bool(np.isfinite(selection.estimates[i])),
+        )
+        for i in chosen
+    }
 
 
 def _value(outcome: Outcome, name: str, scored: npt.NDArray[np.bool_]) -> float:

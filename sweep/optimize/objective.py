@@ -2,7 +2,7 @@
 
 __all__ = ["Objective", "PointFailedError", "describe"]
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,10 +12,11 @@ from sweep.errors import SettingsError, SweepError
 from sweep.optimize.outcome import Outcome, OutcomeStore
 from sweep.optimize.study_spec import QUANTITIES, StudySpec
 from sweep.retrieval.configuration import Configuration
-from sweep.retrieval.pipeline import Pipeline
 
 if TYPE_CHECKING:
     import optuna
+
+    from sweep.retrieval.pipeline import Pipeline
 
 
 class PointFailedError(Exception):
@@ -27,10 +28,10 @@ class Objective:
     """What Optuna calls for every trial."""
 
     spec: StudySpec
-    pipeline: Pipeline
+    pipeline: "Pipeline"
     outcomes: OutcomeStore
     scored: npt.NDArray[np.bool_]
-    failures: dict[str, str] = field(default_factory=dict)
+    failures: dict[str, str]
 
     def __call__(self, trial: "optuna.Trial") -> float:
         """Return the objective's mean over the scored queries.

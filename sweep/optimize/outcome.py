@@ -5,6 +5,7 @@ __all__ = ["Outcome", "OutcomeStore"]
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,9 @@ from metrics import Judgments, Measure, Rankings, evaluate
 from metrics.documents import Convention
 from sweep.artifacts import Artifact, Store, fingerprint
 from sweep.retrieval.configuration import Configuration
-from sweep.retrieval.pipeline import Result
+
+if TYPE_CHECKING:
+    from sweep.retrieval.pipeline import Result
 
 Floats = npt.NDArray[np.float64]
 
@@ -56,9 +59,12 @@ class OutcomeStore:
         self._measures = measures
         self._convention: Convention = convention
         self._scoring = fingerprint(list(map(str, measures)), convention)
+        self._read: dict[str, Outcome] = {}
 
     def get(self, configuration: Configuration) -> Outcome | None:
         """Return the outcome, scored again from its rankings where the measures asked for have changed since."""
+        if configuration.id in self._read:
+            return self._read[configuration.id]
         found = self._store.get("results", configuration.id)
         if found is None:
             return None
@@ -66,7 +72,7 @@ class OutcomeStore:
             return self._save(configuration, found, Rankings(found["documents"], found["document_scores"]))
         return self._outcome(configuration, found)
 
-    def put(self, configuration: Configuration, result: Result) -> Outcome:
+    def put(self, configuration: Configuration, result: "Result") -> Outcome:
         """Score a result and keep it."""
         facts = Artifact(
             {"chunks": result.chunks.items, "context_tokens": result.context_tokens},
@@ -91,7 +97,7 @@ class OutcomeStore:
         return self._outcome(configuration, artifact)
 
     def _outcome(self, configuration: Configuration, a: Artifact) -> Outcome:
-        return Outcome(
+        self._read[configuration.id] = Outcome(
             configuration=configuration,
             scores=dict(zip(self._measures, a["scores"], strict=True)),
             filled=dict(zip(self._measures, a["filled"], strict=True)),
@@ -103,3 +109,4 @@ class OutcomeStore:
             rerank_pairs=int(a.meta["rerank_pairs"]),
             truncated=float(a.meta["truncated"]),
         )
+        return self._read[configuration.id]

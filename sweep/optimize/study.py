@@ -6,7 +6,6 @@ The whole grid where it fits the budget, its points handed to Optuna as waiting 
 
 __all__ = ["Completed", "Study"]
 
-import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,26 +13,25 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sweep.artifacts import Store, fingerprint
+from sweep.artifacts import Artifact, Store, fingerprint
 from sweep.collection import Collection, load
-from sweep.errors import SettingsError, StorageError, StudyInterrupted
-from sweep.optimize.objective import Objective, PointFailedError, describe
+from sweep.errors import SettingsError, StorageError
 from sweep.optimize.outcome import Outcome, OutcomeStore
-from sweep.optimize.storage import storage_faults
+from sweep.optimize.storage import without_trial_log
 from sweep.optimize.study_file import StudyFile
 from sweep.optimize.trial_store import TrialStore
 from sweep.retrieval.configuration import DEFAULT_ENCODER, Configuration
 from sweep.retrieval.models import find_model
-from sweep.retrieval.pipeline import Pipeline, Progress, Silent
+from sweep.retrieval.progress import Progress, Silent
 
 if TYPE_CHECKING:
     import optuna
 
+    from sweep.retrieval.pipeline import Pipeline
+
 HOME = Path(".sweep")
 COMMON_CHUNK_SIZE = 512
-ATTEMPTS = 3  # of a point that fails by accident
-REPEATS = 5  # of known points that a sampler may draw in a row before an unknown one is given to it
-TRIAL_UNITS = 500  # what a trial costs beside its models, in tokens read by one: for the progress bar
+NOW = ("embedded", "pairs_scored", "indexes_built", "indexes_reused", "searches_run", "searches_reused")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,8 +113,10 @@ class Study:
             return True
         return False
 
-    def pipeline(self, progress: Progress | None = None) -> Pipeline:
+    def pipeline(self, progress: Progress | None = None) -> "Pipeline":
         """Return what runs configurations on the collection."""
+        from sweep.retrieval.pipeline import Pipeline
+
         return Pipeline(
             self.collection,
             Store(self.home / "cache"),
@@ -126,7 +126,7 @@ class Study:
             progress=progress or Silent(),
         )
 
-    def check_chunks(self, pipeline: Pipeline) -> list[tuple[str, int, float]]:
+    def check_chunks(self, pipeline: "Pipeline") -> list[tuple[str, int, float]]:
         """Return every (encoder, chunk size, overlap) that the study embeds.
 
         Raises SettingsError where an encoder would cut chunks short and the study does not allow it.
@@ -137,7 +137,7 @@ class Study:
             pipeline.truncated(encoder, size, overlap)
         return sets
 
-    def _sampler(self, trials: int) -> "optuna.samplers.BaseSampler":
+    def sampler(self, trials: int) -> "optuna.samplers.BaseSampler":
         """Return the sampler, seeded by how many trials there are: a resumed run goes on and does not repeat."""
         import optuna
 
@@ -167,10 +167,14 @@ class Study:
 
     def stored(self) -> Completed | None:
         """Return what earlier runs left, without running anything; None where there was none."""
-        if not self._store.exists():
+        if not self.store.exists():
             return None
-        study = self._store.open(self.identity, None)
-        return self._completed(study, ran=0, failures={}, work=study.user_attrs.get("work", {}))
+        known = self._record()
+        if known is None:
+            with without_trial_log():
+                study = self.store.open(self.identity, None)
+                known = _Record(self.store.finished(study), study.user_attrs.get("work", {}))
+        return self._completed(known, 0, {})
 
     def run(
         self, trials: int | None = None, timeout: float | None = None, progress: Progress | None = None
@@ -181,146 +185,51 @@ class Study:
         Raises StudyInterrupted on Ctrl-C, StudyChangedError for a stored study of other data or another space,
         StorageError, and the InputErrors of the pipeline.
         """
-        trials = trials or self.spec.budget.trials
-        timeout = timeout or self.spec.budget.timeout
+        from sweep.optimize.runner import Runner
+
+        trials, timeout = trials or self.spec.budget.trials, timeout or self.spec.budget.timeout
         sampled = self.sampled(trials)
         with self._alone():
-            study = self._store.open(self.identity, self._sampler)
-            missing = self._missing(study, trials, sampled)
-            if not missing:
-                return self._completed(study, ran=0, failures={}, work=study.user_attrs.get("work", {}))
-            return self._work(study, missing, trials, timeout, sampled, progress or Silent())
+            known = self._record()
+            if known and not self.left(known.finished, trials, sampled):
+                return self._completed(known, 0, {})  # without Optuna, whose import takes longer than all the rest
+            with without_trial_log():
+                runner = Runner(self, trials, timeout, progress or Silent())
+                before = runner.finished()
+                if self.left(before, trials, sampled):
+                    runner.run(sampled)
+                known = _Record(runner.finished(), runner.work)
+            self._keep(known)
+            return self._completed(known, len(known.finished) - len(before), runner.failures)
 
-    def _work(
-        self,
-        study: "optuna.Study",
-        missing: int,
-        trials: int,
-        timeout: float | None,
-        sampled: bool,
-        progress: Progress,
-    ) -> Completed:
-        pipeline = self.pipeline(progress)
-        progress.stage("checking chunks")
-        sets = self.check_chunks(pipeline)
-        progress.total(pipeline.missing_tokens(sets) + missing * TRIAL_UNITS)
-        objective = Objective(self.spec, pipeline, self._outcomes, self.collection.judgments.answerable)
-        before = len(self._store.finished(study))
-        try:
-            with storage_faults(self.url):
-                self._run_baseline(study, objective)
-                loop = self._sample if sampled else self._run_grid
-                loop(study, objective, trials, timeout, progress)
-        except KeyboardInterrupt:
-            done = len(self._store.finished(study))
-            raise StudyInterrupted(
-                f"stopped with {done} configurations finished, which are kept; the same command goes on from here"
-            ) from None
-        with storage_faults(self.url):
-            study.set_user_attr("work", pipeline.work.to_dict())
-        ran = len(self._store.finished(study)) - before
-        return self._completed(study, ran, objective.failures, pipeline.work.to_dict())
+    def left(self, finished: Mapping[str, Configuration], trials: int, sampled: bool) -> int:
+        """Return how many configurations are still to run."""
+        if not sampled:
+            return len(self.targets.keys() - finished.keys())
+        most = trials if self.grid is None else min(trials, len(self.targets))
+        return max(0, most - len(finished))
 
-    def _run_baseline(self, study: "optuna.Study", objective: Objective) -> None:
-        """Score the baseline first, as a trial without parameters where it is no point of the space."""
-        if self.baseline.id in self._store.finished(study) or self._store.in_space(self.baseline):
-            return
-        from optuna.trial import create_trial
-
-        try:
-            outcome = objective.outcome(self.baseline)
-        except PointFailedError:
-            return
-        constraints = {n: limit.excess(objective.value(outcome, n)) for n, limit in self.spec.constraints.items()}
-        trial = create_trial(
-            value=objective.value(outcome, str(self.spec.objective.maximize)),
-            user_attrs=describe(outcome, objective.scored) | {"baseline": True},
-            constraints=constraints or None,
-        )
-        study.add_trial(trial)
-
-    def _run_grid(
-        self,
-        study: "optuna.Study",
-        objective: Objective,
-        _trials: int,
-        timeout: float | None,
-        progress: Progress,
-    ) -> None:
-        """Run every point that is not finished; one that fails by accident is tried again, within bounds."""
-        for _ in range(ATTEMPTS):
-            finished = self._store.finished(study)
-            points = [c for c in self.grid or () if c.id not in finished]
-            points.sort(key=lambda c: c != self.baseline)
-            if not points:
-                return
-            waiting = {t.user_attrs.get("point") for t in self._store.trials(study, "WAITING")}
-            for c in points:
-                if c.id not in waiting:
-                    study.enqueue_trial(dict(self.spec.space.params(c)), user_attrs={"point": c.id})
-            self._optimize(study, objective, len(points), timeout, progress)
-
-    def _sample(
-        self,
-        study: "optuna.Study",
-        objective: Objective,
-        trials: int,
-        timeout: float | None,
-        progress: Progress,
-    ) -> None:
-        """Let the sampler choose until `trials` distinct configurations are finished or none is left."""
-        import time
-
-        end = None if timeout is None else time.monotonic() + timeout
-        repeats = 0
-        if self._store.in_space(self.baseline) and self.baseline.id not in self._store.finished(study):
-            study.enqueue_trial(dict(self.spec.space.params(self.baseline)), user_attrs={"point": self.baseline.id})
-        while (done := len(self._store.finished(study))) < trials and repeats < 20 * REPEATS:
-            left = None if end is None else end - time.monotonic()
-            if left is not None and left <= 0:
-                return
-            if repeats >= REPEATS and self.grid is not None:
-                unknown = [c for c in self.grid if c.id not in self._store.finished(study)]
-                if not unknown:
-                    return
-                c = random.Random(f"{self.spec.seed} {len(study.trials)}").choice(unknown)
-                study.enqueue_trial(dict(self.spec.space.params(c)), user_attrs={"point": c.id})
-            self._optimize(study, objective, 1, left, progress)
-            repeats = repeats + 1 if len(self._store.finished(study)) == done else 0
-
-    def _optimize(
-        self, study: "optuna.Study", objective: Objective, count: int, timeout: float | None, progress: Progress
-    ) -> None:
-        study.optimize(
-            objective,
-            n_trials=count,
-            timeout=timeout,
-            catch=(PointFailedError,),
-            callbacks=[lambda _study, _trial: progress.advance(TRIAL_UNITS)],
-        )
-
-    def _missing(self, study: "optuna.Study", trials: int, sampled: bool) -> int:
-        finished = self._store.finished(study)
-        if sampled:
-            most = trials if self.grid is None else min(trials, len(self.grid))
-            return max(0, most - len(finished))
-        return len({c.id for c in (self.baseline, *(self.grid or ()))} - finished.keys())
+    @property
+    def targets(self) -> dict[str, Configuration]:
+        """The baseline and every configuration of the grid, by id."""
+        return {c.id: c for c in (self.baseline, *(self.grid or ()))}
 
     @cached_property
-    def _outcomes(self) -> OutcomeStore:
+    def outcomes(self) -> OutcomeStore:
+        """The per-query results of this study."""
         return OutcomeStore(self.folder, self.collection.judgments, self.spec.reported, self.spec.convention)
 
-    def _completed(
-        self, study: "optuna.Study", ran: int, failures: Mapping[str, str], work: Mapping[str, int]
-    ) -> Completed:
-        found = self._store.finished(study)
-        order = [c for c in dict.fromkeys((self.baseline, *(self.grid or ()), *found.values())) if c.id in found]
-        outcomes = [o for c in order if (o := self._outcomes.get(c)) is not None]
+    @cached_property
+    def store(self) -> TrialStore:
+        """The trials of this study."""
+        return TrialStore(self.url, self.spec.study, self.spec.space, self.folder)
+
+    def _completed(self, known: "_Record", ran: int, failures: Mapping[str, str]) -> Completed:
+        order = {**self.targets, **known.finished}
+        outcomes = [o for i, c in order.items() if i in known.finished and (o := self.outcomes.get(c)) is not None]
         ids = [o.configuration.id for o in outcomes]
-        planned = self.spec.budget.trials if self.grid is None else min(len(self.grid), self.spec.budget.trials)
-        fresh = (
-            work if ran else {**work, **dict.fromkeys(("embedded", "pairs_scored", "indexes_built", "searches_run"), 0)}
-        )
+        sampled = self.grid is None or len(self.grid) > self.spec.budget.trials
+        planned = self.spec.budget.trials if sampled else len(self.targets)
         return Completed(
             outcomes=tuple(outcomes),
             baseline=ids.index(self.baseline.id) if self.baseline.id in ids else -1,
@@ -328,9 +237,31 @@ class Study:
             planned=planned,
             invalid=self.invalid,
             failures=failures,
-            work=fresh,
+            work=known.work if ran else {**known.work, **dict.fromkeys(NOW, 0)},
             finished=len(outcomes) >= planned,
         )
+
+    def _record(self) -> "_Record | None":
+        """Return what the last run of this very study left, or None: a digest of Optuna's storage, which counts."""
+        found = self._digests.get("finished", self._digest_key) if self.store.exists() else None
+        if found is None:
+            return None
+        finished = {c.id: c for c in map(Configuration.of, found.meta["finished"])}
+        if any(self.outcomes.get(c) is None for c in finished.values()):
+            return None
+        return _Record(finished, found.meta["work"])
+
+    def _keep(self, known: "_Record") -> None:
+        meta = {"finished": [c.settings for c in known.finished.values()], "work": dict(known.work)}
+        self._digests.put("finished", self._digest_key, Artifact({}, meta))
+
+    @property
+    def _digests(self) -> Store:
+        return Store(self.folder)
+
+    @cached_property
+    def _digest_key(self) -> str:
+        return fingerprint(self.url, self.identity)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -346,6 +277,10 @@ class Study:
         except PermissionError as fault:
             raise StorageError(f"{self.folder}: cannot be written: {fault.strerror}") from fault
 
-    @cached_property
-    def _store(self) -> TrialStore:
-        return TrialStore(self.url, self.spec.study, self.spec.space, self.folder)
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """Finished configurations by id, and the counts of the last run's work."""
+
+    finished: Mapping[str, Configuration]
+    work: Mapping[str, int]

@@ -97,12 +97,11 @@ def _sureness(r: Recommendation) -> Iterator[str]:
             f"The greatest mean is {_score(str(measure), best.scores[str(measure)])} ({best.configuration.id}: "
             f"{_short(best.configuration)}, {best.costs['context_tokens']:,.0f} context tokens)."
         )
-    holes = r.recommended
-    name = str(measure)
-    if holes.filled[name] != holes.scores[name]:
+    line, name = r.recommended, str(measure)
+    if line.filled[name] != line.scores[name]:
         yield (
-            f"Holes: some retrieved documents have no label. {name} is {_score(name, holes.scores[name])} if all "
-            f"of them are irrelevant, {_score(name, holes.filled[name])} if all are fully relevant."
+            f"Holes: some retrieved documents have no label and count as irrelevant. Were they all fully relevant, "
+            f"{name} would be {_score(name, line.filled[name])} (the ideal ranking would hold them too)."
         )
     left_out = [
         f"{len(ids)} {why} ({', '.join(ids[:3])}{', …' if len(ids) > 3 else ''})"

@@ -45,5 +45,5 @@ def check_lines(found: dict[str, Any]) -> list[str]:
         *(f"  {n} combinations cannot run: {reason}." for reason, n in found["invalid"].items()),
         f"Baseline: {' '.join(f'{n}={v}' for n, v in found['baseline'].items())}",
         "Chunks (encoder size/overlap): " + ", ".join(f"{n:,} ({name})" for name, n in found["chunks"].items()),
-        f"To embed: {found['tokens_to_embed']:,} tokens, each distinct text once; what is stored already is not counted.",
+        f"To embed: {found['tokens_to_embed']:,} tokens; each distinct text counts once, stored ones not at all.",
     ]

@@ -9,7 +9,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 
 class Bar:
-    """A `pipeline.Progress` drawn by rich; use it as a context."""
+    """A `Progress` drawn by rich; use it as a context."""
 
     def __init__(self) -> None:
         columns = (

@@ -21,7 +21,7 @@ from sweep.optimize.outcome import Outcome
 from sweep.optimize.study import Completed, Study
 from sweep.optimize.study_file import load_study, make_study
 from sweep.retrieval.configuration import Configuration
-from sweep.retrieval.pipeline import Progress
+from sweep.retrieval.progress import Progress
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,7 +41,10 @@ class StudyResults:
         if not done.outcomes:
             reasons = "; ".join(f"{what}: {why}" for what, why in list(done.failures.items())[:3]) or "none was run"
             raise NothingFeasibleError(f"no configuration of study {self.study.spec.study!r} is finished ({reasons})")
-        return recommend(self.study.spec, self.study.collection.judgments, done.outcomes, done.baseline)
+        from threadpoolctl import threadpool_limits
+
+        with threadpool_limits(1):  # small products: more threads cost more than they save, and sum in another order
+            return recommend(self.study.spec, self.study.collection.judgments, done.outcomes, done.baseline)
 
     @property
     def best(self) -> Configuration:

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from metrics.documents import Convention
 from metrics.foundry import Aggregate, score_rows
 from sweep.collection.records import read_json_lines
 from sweep.errors import InputError, StorageError
@@ -20,15 +21,13 @@ def score_file(
     *,
     label_min: int,
     label_max: int,
-    convention: str,
+    convention: Convention,
     thresholds: list[str],
 ) -> dict[str, Any]:
     """Write one JSON list of results a row to `output` (None: standard output) and return the summary.
 
     Raises InputError naming the file and what is wrong with which row, StorageError where `output` cannot be written.
     """
-    if convention not in ("foundry", "scaled"):
-        raise InputError(f"--convention {convention!r} is unknown; allowed: foundry, scaled")
     limits = dict(map(_threshold, thresholds))
     aggregate = Aggregate()
     with ExitStack() as stack:

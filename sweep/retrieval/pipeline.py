@@ -7,14 +7,14 @@ Each step is kept under the fingerprint of all that it depends on and nothing el
 `DEPTHS` whatever top_k asks for, and every smaller top_k, pool and fusion depth is read from it.
 """
 
-__all__ = ["Pipeline", "Progress", "Result", "Silent", "Work"]
+__all__ = ["Pipeline", "Result", "Work"]
 
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,25 +29,13 @@ from sweep.retrieval.embedding import Encoder, SentenceTransformerEncoder, embed
 from sweep.retrieval.fusion import reciprocal_rank_fusion
 from sweep.retrieval.keyword_index import KeywordIndex
 from sweep.retrieval.models import find_model
+from sweep.retrieval.progress import Progress, Silent
 from sweep.retrieval.reranking import CrossEncoderReranker, LateInteractionReranker, Reranker, rerank
 from sweep.retrieval.vector_index import VectorIndex, one_thread
 
 DEPTHS = (100, 1000, 10_000)
 CODE = 1  # raise when the same inputs give other results, so that nothing stale is read
 _TIMED_QUERIES = 16
-
-
-class Progress(Protocol):
-    """Told what is being done. Units are tokens read by a model, the one thing that takes long."""
-
-    def total(self, units: int) -> None:
-        """About so many units are left to do."""
-
-    def stage(self, text: str) -> None:
-        """A new stage has begun."""
-
-    def advance(self, units: int) -> None:
-        """Units of the announced total are done."""
 
 
 @dataclass(slots=True)
@@ -85,19 +73,6 @@ class Result:
     index_bytes: int
     rerank_pairs: int
     truncated: float
-
-
-class Silent:
-    """Shows nothing."""
-
-    def total(self, units: int) -> None:
-        """Do nothing."""
-
-    def stage(self, text: str) -> None:
-        """Do nothing."""
-
-    def advance(self, units: int) -> None:
-        """Do nothing."""
 
 
 @dataclass

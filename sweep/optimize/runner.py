@@ -1,0 +1,126 @@
+"""One run of a study: the baseline first, then the grid's missing points or what a sampler chooses."""
+
+__all__ = ["Runner"]
+
+import random
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from sweep.errors import StudyInterrupted
+from sweep.optimize.objective import Objective, PointFailedError, describe
+from sweep.optimize.storage import storage_faults
+from sweep.retrieval.configuration import Configuration
+from sweep.retrieval.progress import Progress
+
+if TYPE_CHECKING:
+    from sweep.optimize.study import Study
+
+ATTEMPTS = 3  # of a point that fails by accident
+REPEATS = 5  # of known points that a sampler may draw in a row before an unknown one is given to it
+FRUITLESS = 100  # draws in a row that bring nothing new: the space is exhausted
+TRIAL_UNITS = 500  # what a trial costs beside its models, in tokens read by one: for the progress bar
+
+
+class Runner:
+    """Runs trials on the open study, which nobody else on this machine runs meanwhile."""
+
+    def __init__(self, study: "Study", trials: int, timeout: float | None, progress: Progress) -> None:
+        self._study, self._trials, self._progress = study, trials, progress
+        self._end = None if timeout is None else time.monotonic() + timeout
+        self._optuna = study.store.open(study.identity, study.sampler)
+        self.work: Mapping[str, int] = self._optuna.user_attrs.get("work", {})
+        self.failures: dict[str, str] = {}
+
+    def finished(self) -> dict[str, Configuration]:
+        """Return the configurations of complete trials whose results can be read, by id."""
+        known = self._study.store.finished(self._optuna)
+        return {i: c for i, c in known.items() if self._study.outcomes.get(c) is not None}
+
+    def run(self, sampled: bool) -> None:
+        """Run what is left. Raises StudyInterrupted on Ctrl-C, StorageError, and the InputErrors of the pipeline."""
+        study, pipeline = self._study, self._study.pipeline(self._progress)
+        self._progress.stage("checking chunks")
+        sets = study.check_chunks(pipeline)
+        left = study.left(self.finished(), self._trials, sampled)
+        self._progress.total(pipeline.missing_tokens(sets) + left * TRIAL_UNITS)
+        objective = Objective(
+            study.spec, pipeline, study.outcomes, study.collection.judgments.answerable, self.failures
+        )
+        try:
+            with storage_faults(study.url):
+                self._baseline(objective)
+                self._sample(objective) if sampled else self._grid(objective)
+                self.work = pipeline.work.to_dict()
+                self._optuna.set_user_attr("work", dict(self.work))
+        except KeyboardInterrupt:
+            raise StudyInterrupted(
+                f"stopped with {len(self.finished())} configurations finished, which are kept; "
+                f"the same command goes on from here"
+            ) from None
+
+    def _baseline(self, objective: Objective) -> None:
+        """Score the baseline first: as a waiting trial, or one without parameters where it is no point of the space."""
+        baseline, spec = self._study.baseline, self._study.spec
+        if baseline.id in self.finished():
+            return
+        if self._study.store.in_space(baseline):
+            self._enqueue([baseline])
+            return
+        from optuna.trial import create_trial
+
+        try:
+            outcome = objective.outcome(baseline)
+        except PointFailedError:
+            return
+        constraints = {n: limit.excess(objective.value(outcome, n)) for n, limit in spec.constraints.items()}
+        trial = create_trial(
+            value=objective.value(outcome, str(spec.objective.maximize)),
+            user_attrs=describe(outcome, objective.scored) | {"baseline": True},
+            constraints=constraints or None,
+        )
+        self._optuna.add_trial(trial)
+
+    def _grid(self, objective: Objective) -> None:
+        """Run every point that is not finished; one that fails by accident is tried again, within bounds."""
+        for _ in range(ATTEMPTS):
+            finished = self.finished()
+            points = [c for c in self._study.grid or () if c.id not in finished]
+            if not points or self._over():
+                return
+            self._enqueue(points)
+            self._optimize(objective, len(points))
+
+    def _sample(self, objective: Objective) -> None:
+        """Let the sampler choose until enough distinct configurations are finished or none is left."""
+        fruitless = 0
+        done = len(self.finished())
+        while done < self._trials and fruitless < FRUITLESS and not self._over():
+            if fruitless >= REPEATS and self._study.grid is not None:
+                finished = self.finished()
+                unknown = [c for c in self._study.grid if c.id not in finished]
+                if not unknown:
+                    return
+                self._enqueue([random.Random(f"{self._study.spec.seed} {len(self._optuna.trials)}").choice(unknown)])
+            self._optimize(objective, 1)
+            now = len(self.finished())
+            fruitless = fruitless + 1 if now == done else 0
+            done = now
+
+    def _enqueue(self, points: list[Configuration]) -> None:
+        waiting = {t.user_attrs.get("point") for t in self._study.store.trials(self._optuna, "WAITING")}
+        for c in points:
+            if c.id not in waiting:
+                self._optuna.enqueue_trial(dict(self._study.spec.space.params(c)), user_attrs={"point": c.id})
+
+    def _optimize(self, objective: Objective, count: int) -> None:
+        self._optuna.optimize(
+            objective,
+            n_trials=count,
+            timeout=None if self._end is None else max(0.0, self._end - time.monotonic()),
+            catch=(PointFailedError,),
+            callbacks=[lambda _study, _trial: self._progress.advance(TRIAL_UNITS)],
+        )
+
+    def _over(self) -> bool:
+        return self._end is not None and time.monotonic() >= self._end
