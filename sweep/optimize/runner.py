@@ -41,9 +41,11 @@ class Runner:
         """Run what is left. Raises StudyInterrupted on Ctrl-C, StorageError, and the InputErrors of the pipeline."""
         study, pipeline = self._study, self._study.pipeline(self._progress)
         self._progress.stage("checking chunks")
-        sets = study.check_chunks(pipeline)
-        left = study.left(self.finished(), self._trials, sampled)
-        self._progress.total(pipeline.missing_tokens(sets) + left * TRIAL_UNITS)
+        study.check_chunks(pipeline)
+        finished = self.finished()
+        left = [c for i, c in study.targets.items() if i not in finished]
+        trials = study.left(finished, self._trials, sampled)
+        self._progress.total(pipeline.units(left) + trials * TRIAL_UNITS)
         objective = Objective(
             study.spec, pipeline, study.outcomes, study.collection.judgments.answerable, self.failures
         )

@@ -127,14 +127,14 @@ class Study:
         )
 
     def check_chunks(self, pipeline: "Pipeline") -> list[tuple[str, int, float]]:
-        """Return every (encoder, chunk size, overlap) that the study embeds.
+        """Cut every (encoder, chunk size, overlap) that the study embeds, and return them.
 
         Raises SettingsError where an encoder would cut chunks short and the study does not allow it.
         """
         asked = [self.baseline, *(self.grid or ())]
         sets = list(dict.fromkeys((c.encoder, c.chunk_size, c.chunk_overlap) for c in asked if c.encoder))
         for encoder, size, overlap in sets:
-            pipeline.truncated(encoder, size, overlap)
+            pipeline.stages.truncated(encoder, size, overlap)
         return sets
 
     def sampler(self, trials: int) -> "optuna.samplers.BaseSampler":

@@ -29,8 +29,8 @@ def check_study(path: Path) -> dict[str, Any]:
         "budget": trials,
         "sampler": "sampler" if study.sampled(trials) else "grid",
         "baseline": study.baseline.settings,
-        "chunks": {f"{e} {s}/{o:g}": len(pipeline.chunks(s, o)) for e, s, o in sets},
-        "tokens_to_embed": pipeline.missing_tokens(sets),
+        "chunks": {f"{e} {s}/{o:g}": len(pipeline.stages.chunks(s, o)) for e, s, o in sets},
+        "tokens_to_embed": pipeline.stages.missing_tokens(sets),
     }
 
 

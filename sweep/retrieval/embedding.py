@@ -4,11 +4,11 @@ Texts of equal token length share a batch. So no batch is padded, and a text's v
 in its batch: an interrupted, extended or parallel run gives the same vectors, bit for bit.
 """
 
-__all__ = ["Encoder", "SentenceTransformerEncoder", "batches", "embed", "unit"]
+__all__ = ["Encoder", "SentenceTransformerEncoder", "batches", "embed", "several_at_once", "unit"]
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,8 @@ from sweep.retrieval.models import Model
 
 Floats = npt.NDArray[np.float32]
 Role = Literal["query", "passage"]
+Batch = TypeVar("Batch")
+Out = TypeVar("Out")
 BATCH_TOKENS = 4096
 BATCH_TEXTS = 64
 
@@ -38,6 +40,10 @@ class Encoder(Protocol):
 
     def count_tokens(self, texts: Sequence[str]) -> npt.NDArray[np.int32]:
         """Return the tokens of each text, special tokens and truncation left aside, int32 (n,)."""
+
+    @property
+    def parallel(self) -> int:
+        """How many batches to have under way at once."""
 
     def encode(self, texts: Sequence[str], role: Role) -> Floats:
         """Return unit vectors of one batch, float32 (n, d)."""
@@ -84,6 +90,13 @@ class SentenceTransformerEncoder:
         )  # fmt: skip
         return [unit(v.float().cpu().numpy()) for v in vectors]
 
+    @property
+    def parallel(self) -> int:
+        """One batch a core: cores share one small batch badly, and the vectors are the same bit for bit."""
+        import torch
+
+        return 1 if self._loaded.device.type != "cpu" else int(torch.get_num_threads())
+
     @cached_property
     def _loaded(self) -> Any:
         import torch
@@ -127,9 +140,13 @@ def embed(
             _, once = np.unique(digests, return_index=True)
             missing = [int(i) for i in np.sort(once) if position[i] < 0]
             tokens = encoder.count_tokens([texts[i] for i in missing])
-            for batch in batches(tokens if encoder.limit is None else np.minimum(tokens, encoder.limit)):
+            plan = list(batches(tokens if encoder.limit is None else np.minimum(tokens, encoder.limit)))
+
+            def encode(batch: list[int]) -> Floats:
+                return encoder.encode([texts[missing[i]] for i in batch], role)
+
+            for batch, vectors in zip(plan, several_at_once(encode, plan, encoder.parallel), strict=True):
                 chosen = [missing[i] for i in batch]
-                vectors = encoder.encode([texts[i] for i in chosen], role)
                 bad = ~np.isfinite(vectors).all(axis=1)
                 if bad.any():
                     raise ModelError(
@@ -142,6 +159,25 @@ def embed(
                 rows.compact()
         position = rows.find(digests)
     return rows.take(position), new
+
+
+def several_at_once(one: Callable[[Batch], Out], plan: Sequence[Batch], workers: int) -> Iterator[Out]:
+    """Yield `one(batch)` for each batch in order, `workers` of them under way at a time, each on one core."""
+    if workers == 1 or len(plan) == 1:
+        yield from map(one, plan)
+        return
+    import torch
+    from joblib import Parallel, delayed
+
+    def on_one_core(batch: Batch) -> Out:
+        torch.set_num_threads(1)
+        return one(batch)
+
+    before = torch.get_num_threads()
+    try:
+        yield from Parallel(workers, backend="threading", return_as="generator")(map(delayed(on_one_core), plan))
+    finally:
+        torch.set_num_threads(before)
 
 
 def batches(tokens: npt.NDArray[np.int32]) -> Iterator[list[int]]:

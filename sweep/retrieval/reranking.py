@@ -15,7 +15,7 @@ import numpy.typing as npt
 from metrics import Rankings, rank
 from sweep.artifacts import Rows, digest_texts, fingerprint
 from sweep.errors import ModelError
-from sweep.retrieval.embedding import SentenceTransformerEncoder, batches, precision
+from sweep.retrieval.embedding import SentenceTransformerEncoder, batches, precision, several_at_once
 from sweep.retrieval.models import Model
 
 Floats = npt.NDArray[np.float32]
@@ -30,6 +30,10 @@ class Reranker(Protocol):
     @property
     def fingerprint(self) -> str:
         """Changes whenever the scores would."""
+
+    @property
+    def parallel(self) -> int:
+        """How many batches to have under way at once."""
 
     def plan(self, queries: Sequence[str], passages: Sequence[str], pairs: Pairs) -> list[npt.NDArray[np.int64]]:
         """Split the positions of `pairs` (m, 2: query, passage) into batches that `score` takes."""
@@ -52,6 +56,11 @@ class LateInteractionReranker:
     def fingerprint(self) -> str:
         """Hash of the encoder and this way of scoring."""
         return fingerprint("late-interaction", self._encoder.fingerprint)
+
+    @property
+    def parallel(self) -> int:
+        """As the encoder's."""
+        return self._encoder.parallel
 
     def plan(self, queries: Sequence[str], passages: Sequence[str], pairs: Pairs) -> list[npt.NDArray[np.int64]]:
         """Return the pairs of passages of equal length together, so that a passage is read once for all its queries."""
@@ -90,6 +99,11 @@ class CrossEncoderReranker:
     def fingerprint(self) -> str:
         """Hash of the model's files and the precision."""
         return fingerprint("cross-encoder", self._model.fingerprint, precision())
+
+    @property
+    def parallel(self) -> int:
+        """One: its batches are large, and padded to each other."""
+        return 1
 
     def plan(self, queries: Sequence[str], passages: Sequence[str], pairs: Pairs) -> list[npt.NDArray[np.int64]]:
         """Return pairs of similar length together."""
@@ -145,9 +159,14 @@ def rerank(
             done: list[npt.NDArray[np.int64]] = []
             scores: list[Floats] = []
             plan = reranker.plan(queries, passages, pairs[missing])
-            for number, batch in enumerate(plan, 1):
+
+            def score(batch: npt.NDArray[np.int64]) -> Floats:
+                return reranker.score(queries, passages, pairs[missing[batch]])
+
+            scored = several_at_once(score, plan, reranker.parallel)
+            for number, (batch, found) in enumerate(zip(plan, scored, strict=True), 1):
                 done.append(missing[batch])
-                scores.append(_finite(np.round(reranker.score(queries, passages, pairs[missing[batch]]), DECIMALS)))
+                scores.append(_finite(np.round(found, DECIMALS)))
                 advance(len(batch))
                 if sum(map(len, done)) >= _SAVE_EVERY or number == len(plan):
                     rows.append(digests[np.concatenate(done)], np.concatenate(scores)[:, None])
