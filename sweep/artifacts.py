@@ -129,7 +129,7 @@ class Rows:
         """Store new rows, whole or not at all."""
         name = uuid.uuid4().hex
         artifact = Artifact({"digests": digests.view(np.uint8).reshape(-1, 16), "values": values})
-        _write(self._folder / f"{name}.safetensors", f"{self._key}/{name}", artifact)
+        _write(self._folder / f"{name}.safetensors", f"{self._key}/{name}", artifact, sync=False)
         self._seen.add(name)
         self._segments.append(artifact)
         self._order = None
@@ -188,7 +188,8 @@ def _digest(arrays: Mapping[str, Array]) -> str:
     return h.hexdigest()
 
 
-def _write(path: Path, key: str, artifact: Artifact) -> None:
+def _write(path: Path, key: str, artifact: Artifact, sync: bool = True) -> None:
+    """Write whole or not at all. Without `sync` a power cut, but no killed process, may tear it: its digest tells."""
     from safetensors.numpy import save_file
 
     arrays = {n: np.ascontiguousarray(a) for n, a in artifact.arrays.items()}
@@ -198,8 +199,9 @@ def _write(path: Path, key: str, artifact: Artifact) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             save_file(arrays, temporary, metadata=header)
-            with temporary.open("rb+") as f:
-                os.fsync(f.fileno())
+            if sync:
+                with temporary.open("rb+") as f:
+                    os.fsync(f.fileno())
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
