@@ -69,6 +69,8 @@ def mean_intervals(table: Floats, rng: np.random.Generator, *, level: float = 0.
     if table.shape[1] == 1:
         return np.full_like(intervals, np.nan)
     spread = np.ptp(table, axis=1) > EQUAL
+    if not spread.any():
+        return intervals
     all_draws = bootstrap_means(table[spread], n_boot, rng)
     tails = special.ndtri(np.array([(1 - level) / 2, (1 + level) / 2]))
     for row, draws in zip(np.flatnonzero(spread), all_draws.T, strict=True):

@@ -199,6 +199,7 @@ def _write(path: Path, key: str, artifact: Artifact, sync: bool = True) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             save_file(arrays, temporary, metadata=header)
+            temporary.chmod(0o644)  # a cache may be shared; safetensors makes files for their owner alone
             if sync:
                 with temporary.open("rb+") as f:
                     os.fsync(f.fileno())

@@ -159,7 +159,7 @@ def _reason(shown: NonInferior, tolerance: float, promising: Configuration | Non
         return "the only feasible configuration"
     text = f"cheapest of {good} that are shown to lose at most {tolerance:g} against the greatest estimate"
     if good == 1:
-        text = "only the maximum is good enough"
+        text = f"the greatest estimate; no other is shown to lose at most {tolerance:g} against it"
     if promising is None:
         return text
     if more is None:

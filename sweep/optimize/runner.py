@@ -53,6 +53,10 @@ class Runner:
             with storage_faults(study.url):
                 self._baseline(objective)
                 self._sample(objective) if sampled else self._grid(objective)
+                done = self.finished().values()
+                pipeline.stages.count_texts(
+                    (c.encoder, c.chunk_size, c.chunk_overlap) for c in done if c.encoder is not None
+                )
                 self.work = pipeline.work.to_dict()
                 self._optuna.set_user_attr("work", dict(self.work))
         except KeyboardInterrupt:

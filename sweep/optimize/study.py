@@ -174,7 +174,7 @@ class Study:
             with without_trial_log():
                 study = self.store.open(self.identity, None)
                 known = _Record(self.store.finished(study), study.user_attrs.get("work", {}))
-        return self._completed(known, 0, {})
+        return self._completed(known, 0, {}, self.spec.budget.trials)
 
     def run(
         self, trials: int | None = None, timeout: float | None = None, progress: Progress | None = None
@@ -192,7 +192,9 @@ class Study:
         with self._alone():
             known = self._record()
             if known and not self.left(known.finished, trials, sampled):
-                return self._completed(known, 0, {})  # without Optuna, whose import takes longer than all the rest
+                return self._completed(
+                    known, 0, {}, trials
+                )  # without Optuna, whose import takes longer than all the rest
             with without_trial_log():
                 runner = Runner(self, trials, timeout, progress or Silent())
                 before = runner.finished()
@@ -200,7 +202,7 @@ class Study:
                     runner.run(sampled)
                 known = _Record(runner.finished(), runner.work)
             self._keep(known)
-            return self._completed(known, len(known.finished) - len(before), runner.failures)
+            return self._completed(known, len(known.finished) - len(before), runner.failures, trials)
 
     def left(self, finished: Mapping[str, Configuration], trials: int, sampled: bool) -> int:
         """Return how many configurations are still to run."""
@@ -224,12 +226,11 @@ class Study:
         """The trials of this study."""
         return TrialStore(self.url, self.spec.study, self.spec.space, self.folder)
 
-    def _completed(self, known: "_Record", ran: int, failures: Mapping[str, str]) -> Completed:
+    def _completed(self, known: "_Record", ran: int, failures: Mapping[str, str], trials: int) -> Completed:
         order = {**self.targets, **known.finished}
         outcomes = [o for i, c in order.items() if i in known.finished and (o := self.outcomes.get(c)) is not None]
         ids = [o.configuration.id for o in outcomes]
-        sampled = self.grid is None or len(self.grid) > self.spec.budget.trials
-        planned = self.spec.budget.trials if sampled else len(self.targets)
+        planned = len(known.finished) + self.left(known.finished, trials, self.sampled(trials))
         return Completed(
             outcomes=tuple(outcomes),
             baseline=ids.index(self.baseline.id) if self.baseline.id in ids else -1,

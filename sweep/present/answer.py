@@ -100,8 +100,8 @@ def _sureness(r: Recommendation) -> Iterator[str]:
     line, name = r.recommended, str(measure)
     if line.filled[name] != line.scores[name]:
         yield (
-            f"Holes: some retrieved documents have no label and count as irrelevant. Were they all fully relevant, "
-            f"{name} would be {_score(name, line.filled[name])} (the ideal ranking would hold them too)."
+            f"Holes: retrieved documents without a label count as irrelevant. Were they all fully relevant, {name} "
+            f"would be {_score(name, line.filled[name])}, with an ideal that holds them too."
         )
     left_out = [
         f"{len(ids)} {why} ({', '.join(ids[:3])}{', …' if len(ids) > 3 else ''})"

@@ -72,8 +72,6 @@ class Stages:
         self.collection, self.store, self.tokenizer, self.folder = collection, store, tokenizer, folder
         self.allow_truncation, self.progress = allow_truncation, progress
         self.work = Work()
-        self._texts_seen: set[bytes] = set()
-        self._text_lists_seen: set[tuple[str, bytes]] = set()
         self._encoders: dict[str, SentenceTransformerEncoder] = {}
         self._tables: dict[str, Rows] = {}
         self._rankings: dict[str, tuple[Rankings, dict[str, Any]]] = {}
@@ -112,6 +110,17 @@ class Stages:
                 f"use sizes up to {limit}, or say allow_truncation: true"
             )
         return share
+
+    def count_texts(self, sets: Iterable[tuple[str, int, float]]) -> None:
+        """Put into `work` how many texts these (encoder, chunk size, overlap) sets and the queries are, how many distinct."""
+        seen: set[tuple[str, bytes]] = set()
+        lists: dict[tuple[str, Role], list[str]] = {}
+        for encoder, size, overlap in dict.fromkeys(sets):
+            lists.setdefault((encoder, "query"), list(self.collection.query_texts))
+            lists.setdefault((encoder, "passage"), []).extend(self.chunks(size, overlap).texts(self.collection.texts))
+        for (encoder, role), texts in lists.items():
+            seen.update((encoder, d) for d in digest_texts(texts, self.encoder(encoder).prompt(role) + "\0").tolist())
+        self.work.texts, self.work.distinct = sum(map(len, lists.values())), len(seen)
 
     def missing_tokens(self, sets: Iterable[tuple[str, int, float]]) -> int:
         """Return the tokens that (encoder, chunk size, overlap) sets still have to be embedded, each text once."""
@@ -175,16 +184,7 @@ class Stages:
             model, self.table("vectors", self.encoder(encoder).fingerprint), texts, role, self.progress.advance
         )
         self.work.embedded += new
-        self._count_texts(encoder, model.prompt(role), texts)
         return vectors
-
-    def _count_texts(self, encoder: str, prompt: str, texts: Sequence[str]) -> None:
-        key = (encoder, digest_texts(["\n".join(texts)], prompt).tobytes())
-        if key not in self._text_lists_seen:
-            self._text_lists_seen.add(key)
-            self._texts_seen.update(encoder.encode() + d for d in digest_texts(texts, prompt + "\0").tolist())
-            self.work.texts += len(texts)
-            self.work.distinct = len(self._texts_seen)
 
     def _build_vector_index(self, encoder: str, size: int, overlap: float, factory: str) -> VectorIndex:
         vectors = self.vectors(encoder, size, overlap)
