@@ -114,8 +114,9 @@ def test_more_queries_by_the_square_root_law():
     assert (answer.recommended, answer.promising) == (1, 0)
     error, critical = 0.24 / 49**0.5, 1.677  # t(49, .95); needed: (critical × error / (.02 − .01))² × 50 in all
     assert answer.more_queries == pytest.approx(50 * (critical * error / 0.01) ** 2 - 50, rel=0.2)
-    text = f"the greatest estimate; no other is shown to lose at most 0.02 against it: about {answer.more_queries} more queries would let the cheaper "
-    assert answer.reason == f"{text}{space[0].id} qualify"
+    text = "the greatest estimate; no other is shown to lose at most 0.02 against it"
+    more = f"about {answer.more_queries} more queries would let the cheaper {space[0].id} qualify"
+    assert answer.reason == f"{text}: {more}"
     # with that many, it does
     times = int(np.ceil(1.2 * (answer.more_queries + 50) / 50))
     assert choose(space, np.tile(np.stack([base - difference, base]), times), cost=[1, 2]).recommended == 0
