@@ -47,7 +47,11 @@ class Health:
 
     def lines(self) -> list[str]:
         """Say it in short sentences, the worst first and the sizes last."""
-        return [*self._about_labels(), *self._about_texts(), *self._sizes()]
+        return [*self.warnings(), *self._about_texts(), *self._sizes()]
+
+    def warnings(self) -> list[str]:
+        """Say what keeps labels from counting, in short sentences; empty when all of them count."""
+        return list(self._about_labels())
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as values that JSON knows, under the names of the fields."""

@@ -53,6 +53,7 @@ class Objective:
     def outcome(self, configuration: Configuration) -> Outcome:
         """Return what the configuration scores, from the study's folder or by running it."""
         try:
+            self.pipeline.progress.configuration(configuration.short)
             known = self.outcomes.get(configuration)
             found = known or self.outcomes.put(configuration, self.pipeline.run(configuration))
             value = self.value(found, str(self.spec.objective.maximize))

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from metrics import Measure
+from sweep.collection import health
 from sweep.decide.recommendation import Line, Recommendation
 from sweep.present.results import StudyResults
 from sweep.retrieval.configuration import Configuration
@@ -34,6 +35,7 @@ def answer(results: StudyResults) -> RenderableType:
         Text(f"Runners-up, by estimated {r.measure}", style="bold"),
         _runners_up(r),
         Text(),
+        *(Text(f"Data: {line}") for line in health(study.collection).warnings()),
         *(Text(line) for line in _account(results)),
         Text(f"Results: {study.folder}/ (study.db opens in optuna-dashboard; results/ holds the scores of each query)"),
         Text(f"Next:    sweep export {name} --target json -o settings/"),
@@ -95,7 +97,7 @@ def _sureness(r: Recommendation) -> Iterator[str]:
         yield (
             f"How sure: {len(s.may_be_best)} configurations may be the best at 95 %; no clear winner. "
             f"The greatest mean is {_score(str(measure), best.scores[str(measure)])} ({best.configuration.id}: "
-            f"{_short(best.configuration)}, {best.costs['context_tokens']:,.0f} context tokens)."
+            f"{best.configuration.short}, {best.costs['context_tokens']:,.0f} context tokens)."
         )
     line, name = r.recommended, str(measure)
     if line.filled[name] != line.scores[name]:
@@ -103,12 +105,7 @@ def _sureness(r: Recommendation) -> Iterator[str]:
             f"Holes: retrieved documents without a label count as irrelevant. Were they all fully relevant, {name} "
             f"would be {_score(name, line.filled[name])}, with an ideal that holds them too."
         )
-    left_out = [
-        f"{len(ids)} {why} ({', '.join(ids[:3])}{', …' if len(ids) > 3 else ''})"
-        for ids, why in ((r.unjudged, "without judgments"), (r.without_relevant, "without a relevant document"))
-        if ids
-    ]
-    yield f"Queries: {r.scored} scored" + "".join(f"; {text}, left out" for text in left_out) + "."
+    yield f"Queries: {r.scored} scored."
 
 
 def _runners_up(r: Recommendation) -> Table:
@@ -150,10 +147,6 @@ def _account(results: StudyResults) -> Iterator[str]:
             f"pairs reranked {work['pairs']:,} / scored now {work['pairs_scored']:,}; "
             f"indexes built {work['indexes_built']}, searches {work['searches_run']}."
         )
-
-
-def _short(c: Configuration) -> str:
-    return f"{c.algorithm} {c.chunk_size}/{c.chunk_overlap:g} top_k {c.top_k}"
 
 
 def _score(name: str, value: float, sign: bool = False) -> str:

@@ -21,6 +21,7 @@ class Bar:
             TextColumn("{task.description}"),
         )
         self._progress = Progress(*columns, console=Console(stderr=True), transient=True, speed_estimate_period=120)
+        self._configuration = ""
         self._task = self._progress.add_task("starting", total=None)
 
     def __enter__(self) -> Self:
@@ -34,9 +35,13 @@ class Bar:
         """Set the work that is left to do."""
         self._progress.update(self._task, total=units)
 
+    def configuration(self, text: str) -> None:
+        """Name what is being run."""
+        self._configuration = f"{text} · "
+
     def stage(self, text: str) -> None:
         """Name what is being done."""
-        self._progress.update(self._task, description=text)
+        self._progress.update(self._task, description=self._configuration + text)
 
     def advance(self, units: int) -> None:
         """Count work as done."""

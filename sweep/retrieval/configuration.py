@@ -98,6 +98,11 @@ class Configuration:
         """Eight hexadecimal digits that name this configuration everywhere: tables, exports, the command line."""
         return hashlib.sha256(json.dumps(self.settings, sort_keys=True).encode()).hexdigest()[:8]
 
+    @property
+    def short(self) -> str:
+        """What tells it from its neighbours at a glance: algorithm, size/overlap, top_k."""
+        return f"{self.algorithm} {self.chunk_size}/{self.chunk_overlap:g} top_k {self.top_k}"
+
     def __str__(self) -> str:
         return " ".join(f"{n}={v}" for n, v in self.settings.items())
 

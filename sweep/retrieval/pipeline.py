@@ -122,7 +122,7 @@ class Pipeline:
         def time_it() -> Artifact:
             return Artifact({}, {"ms": median_ms(one_query, min(_TIMED_RERANKS, len(queries)), warm=False)})
 
-        self.progress.stage(f"reranking {c.pool} chunks of {c.chunk_size} tokens a query, {c.reranker}")
+        self.progress.stage(f"reranking {c.pool} chunks a query, {c.reranker}")
         reranked, new = rerank(
             reranker,
             stages.table("pairs", reranker.fingerprint),

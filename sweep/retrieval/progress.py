@@ -11,8 +11,11 @@ class Progress(Protocol):
     def total(self, units: int) -> None:
         """About so many units are left to do."""
 
+    def configuration(self, text: str) -> None:
+        """A new configuration has begun."""
+
     def stage(self, text: str) -> None:
-        """A new stage has begun."""
+        """A new stage of it has begun."""
 
     def advance(self, units: int) -> None:
         """Units of the announced total are done."""
@@ -22,6 +25,9 @@ class Silent:
     """Shows nothing."""
 
     def total(self, units: int) -> None:
+        """Do nothing."""
+
+    def configuration(self, text: str) -> None:
         """Do nothing."""
 
     def stage(self, text: str) -> None:

@@ -96,7 +96,7 @@ class Stages:
         if model.limit is None or not len(chunks):
             return 0.0
         limit = model.limit
-        self.progress.stage(f"checking chunks of {size} tokens against {encoder}")
+        self.progress.stage(f"counting tokens of chunks of {size} for {encoder}")
 
         def count() -> Artifact:
             return Artifact({"tokens": model.count_tokens(chunks.texts(self.collection.texts))})
@@ -112,7 +112,7 @@ class Stages:
         return share
 
     def count_texts(self, sets: Iterable[tuple[str, int, float]]) -> None:
-        """Put into `work` how many texts these (encoder, chunk size, overlap) sets and the queries are, how many distinct."""
+        """Count the texts of (encoder, chunk size, overlap) sets and of the queries, and the distinct ones, into `work`."""
         seen: set[tuple[str, bytes]] = set()
         lists: dict[tuple[str, Role], list[str]] = {}
         for encoder, size, overlap in dict.fromkeys(sets):
@@ -175,7 +175,7 @@ class Stages:
     def _embed_chunks(self, encoder: str, size: int, overlap: float) -> npt.NDArray[np.float32]:
         self.truncated(encoder, size, overlap)
         texts = self.chunks(size, overlap).texts(self.collection.texts)
-        return self._embed(encoder, texts, "passage", f"embedding chunks of {size} tokens, overlap {overlap:g}")
+        return self._embed(encoder, texts, "passage", "embedding chunks")
 
     def _embed(self, encoder: str, texts: Sequence[str], role: Role, stage: str) -> npt.NDArray[np.float32]:
         self.progress.stage(stage)
@@ -192,7 +192,7 @@ class Stages:
             return VectorIndex.build(vectors, factory)
 
         def build() -> Artifact:
-            self.progress.stage(f"building {factory} over {len(vectors)} chunks")
+            self.progress.stage(f"building {factory}")
             return VectorIndex.build(vectors, factory).dump()
 
         key = fingerprint(self.chunks_key(size, overlap), self.encoder(encoder).fingerprint, factory)
@@ -203,7 +203,7 @@ class Stages:
 
     def _build_keyword_index(self, size: int, overlap: float, analyzer: str) -> KeywordIndex:
         def build() -> Artifact:
-            self.progress.stage(f"counting terms of chunks of {size} tokens")
+            self.progress.stage("counting terms")
             return KeywordIndex.build(self.chunks(size, overlap).texts(self.collection.texts), analyzer).dump()
 
         found, built = self.store.get_or_build("terms", fingerprint(self.chunks_key(size, overlap), analyzer), build)
@@ -237,7 +237,7 @@ class Stages:
     def _keyword_search(self, c: Configuration, depth: int) -> Artifact:
         index = self.keyword_index(c.chunk_size, c.chunk_overlap, str(c.analyzer))
         weights = self._weights(c.chunk_size, c.chunk_overlap, str(c.analyzer), c.k1, c.b)
-        self.progress.stage(f"keyword search, chunks of {c.chunk_size} tokens")
+        self.progress.stage("keyword search")
         queries = self.collection.query_texts
         ranking = index.search(queries, depth, weights)
         ms = median_ms(lambda i: index.search(queries[i : i + 1], depth, weights), len(queries))
@@ -247,7 +247,7 @@ class Stages:
         encoder = str(c.encoder)
         queries = self._embed(encoder, self.collection.query_texts, "query", "embedding queries")
         index = self.vector_index(encoder, c.chunk_size, c.chunk_overlap, str(c.index))
-        self.progress.stage(f"vector search, chunks of {c.chunk_size} tokens, {c.index}")
+        self.progress.stage(f"vector search, {c.index}")
         ranking = index.search(queries, depth, c.ef_search)
         with one_thread():
             ms = median_ms(lambda i: index.search(queries[i : i + 1], depth, c.ef_search), len(queries))
