@@ -112,7 +112,7 @@ class Stages:
         return share
 
     def count_texts(self, sets: Iterable[tuple[str, int, float]]) -> None:
-        """Count the texts of (encoder, chunk size, overlap) sets and of the queries, and the distinct ones, into `work`."""
+        """Count into `work` the texts of (encoder, chunk size, overlap) sets and of the queries, and the distinct."""
         seen: set[tuple[str, bytes]] = set()
         lists: dict[tuple[str, Role], list[str]] = {}
         for encoder, size, overlap in dict.fromkeys(sets):
