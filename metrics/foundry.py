@@ -211,7 +211,11 @@ def _columns(batch: list[Row], names: list[str], key: str, value_key: str) -> tu
 def _list(row: Row, key: str, name: str) -> Iterable[Any]:
     if not isinstance(row, Mapping):
         raise ValueError(f"{name}: a row must be an object with retrieval_ground_truth and retrieved_documents")
-    found = row.get(key)
+    if key not in row:
+        near = get_close_matches(key, map(str, row), n=1, cutoff=0.5)
+        hint = f" (is {near[0]!r} meant?)" if near else ""
+        raise ValueError(f"{name}: there is no {key}{hint}; give an empty list where there is nothing")
+    found = row[key]
     if found is None:
         return ()
     if not isinstance(found, list | tuple):

@@ -6,7 +6,7 @@ foreign or of another format is set aside (`.bad`) and built again. One process 
 lock is the operating system's, so it falls with a process that dies.
 """
 
-__all__ = ["Artifact", "Rows", "Store", "digest_texts", "fingerprint"]
+__all__ = ["CODE", "Artifact", "Rows", "Store", "digest_texts", "fingerprint"]
 
 import hashlib
 import json
@@ -25,13 +25,14 @@ import numpy.typing as npt
 from sweep.errors import StorageError
 
 Array = npt.NDArray[Any]
+CODE = 1  # raise when the same inputs give other results: nothing that is stored then counts any more
 _FORMAT = "retrieval-sweep 1"
 _log = logging.getLogger(__name__)
 
 
 def fingerprint(*parts: Any) -> str:
     """Return 32 hexadecimal digits over JSON values (keys sorted); equal values give equal digits everywhere."""
-    text = json.dumps(parts, sort_keys=True, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+    text = json.dumps([CODE, *parts], sort_keys=True, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
@@ -59,6 +60,10 @@ class Store:
     def put(self, stage: str, key: str, artifact: Artifact) -> None:
         """Write an artifact under its key; the last writer of a key wins, whole."""
         _write(self._path(stage, key), key, artifact)
+
+    def drop(self, stage: str, key: str) -> None:
+        """Remove an artifact, where there is one."""
+        self._path(stage, key).unlink(missing_ok=True)
 
     def get_or_build(self, stage: str, key: str, build: Callable[[], Artifact]) -> tuple[Artifact, bool]:
         """Return (artifact, whether it was built now). `build` runs in at most one process at a time for a key."""
@@ -136,8 +141,6 @@ class Rows:
 
     def exclusive(self) -> Any:
         """Return a context in which no other process computes rows of this table."""
-        self._seen.clear()  # look again once inside: another process may have appended, or joined segments
-        self._segments.clear()
         return self._store.lock(self._stage, self._key)
 
     def compact(self) -> None:
@@ -146,8 +149,9 @@ class Rows:
         old = set(self._seen)
         if len(old) < 2:
             return
+        _, once = np.unique(digests, return_index=True)
         self._segments.clear()
-        self.append(digests, values)
+        self.append(digests[once], values[once])
         for name in old:
             (self._folder / f"{name}.safetensors").unlink(missing_ok=True)
 

@@ -6,7 +6,7 @@ Exit codes: 0 ok · 1 failed while running · 2 usage, study file or data · 3 n
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -21,7 +21,8 @@ app = typer.Typer(
     help="Which search settings should I ship? Sweep them on your own labelled queries.\n\n"
     "  sweep check studies/quickstart.yaml\n\n"
     "  sweep run studies/quickstart.yaml\n\n"
-    "  sweep export studies/quickstart.yaml --target json -o settings/",
+    "  sweep export studies/quickstart.yaml --target json -o settings/\n\n"
+    "--debug, anywhere, shows where a fault comes from.",
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -34,6 +35,15 @@ StorageOption = Annotated[
     str | None, typer.Option(metavar="URL", help="Optuna storage; default: SQLite in .sweep/<study>/study.db.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+
+@app.callback(invoke_without_command=True)
+def _version(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    if version:
+        import importlib.metadata
+
+        _print_lines([importlib.metadata.version("retrieval-sweep")])
+        raise typer.Exit
 
 
 @app.command()
@@ -54,7 +64,7 @@ def run(
     trials: Annotated[
         int | None, typer.Option(min=1, help="Total of distinct configurations, earlier runs counted.")
     ] = None,
-    timeout: Annotated[float | None, typer.Option(min=0, help="Most seconds of this run.")] = None,
+    timeout: Annotated[float | None, typer.Option(min=1, help="Most seconds of this run.")] = None,
     storage: StorageOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -152,12 +162,6 @@ def main() -> None:
         if debug:
             raise
         _fail(str(fault), fault.exit_code)
-    except KeyboardInterrupt:
-        _fail("stopped; what is finished is kept and the same command goes on from here", 130)
-    except BrokenPipeError:
-        with suppress(OSError):
-            sys.stdout.close()
-        sys.exit(0)
     except Exception as fault:
         if debug:
             raise
@@ -165,7 +169,7 @@ def main() -> None:
 
 
 def _quiet() -> None:
-    """Keep the libraries' own messages off the terminal, and the model hub's network off unless a name needs it."""
+    """Keep the libraries' own bars and warnings off the terminal."""
     import logging
     import os
     import warnings

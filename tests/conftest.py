@@ -1,14 +1,21 @@
-"""Shared by the tests: real data beside the checkout, a small collection, and encoders that need no model."""
+"""Shared by the tests: real data beside the checkout, models, and an encoder and a reranker that need none."""
 
+import hashlib
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pytest
+from small_workspace import workspace as workspace  # a fixture
+
+from sweep.artifacts import Store, fingerprint
+from sweep.retrieval.configuration import DEFAULT_ENCODER
+from sweep.retrieval.embedding import Floats, Role, SentenceTransformerEncoder, unit
+from sweep.retrieval.models import find_model
+from sweep.retrieval.reranking import Pairs
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
@@ -20,92 +27,92 @@ def shared_data() -> Path:
     return SHARED
 
 
-DOCUMENTS = {
-    "d01": "red apple pie recipe", "d02": "green apple sauce", "d03": "blue sky at noon", "d04": "night sky with stars",
-    "d05": "how to bake bread", "d06": "bread and butter", "d07": "stars and planets", "d08": "fix a flat tyre",
-    "d09": "bicycle tyre pump", "d10": "water the garden", "d11": "garden soil and seeds", "d12": "boil an egg",
-}  # fmt: skip
-QUERIES = {
-    "q1": "apple recipe", "q2": "sky stars", "q3": "bake bread", "q4": "tyre", "q5": "garden soil", "q6": "egg",
-    "q7": "planets at night", "q8": "butter sauce",
-}  # fmt: skip
-LABELS = {
-    "q1": {"d01": 3, "d02": 1}, "q2": {"d04": 3, "d03": 1, "d07": 2}, "q3": {"d05": 3, "d06": 2},
-    "q4": {"d08": 2, "d09": 3}, "q5": {"d11": 3, "d10": 1}, "q6": {"d12": 3}, "q7": {"d07": 3, "d04": 2},
-    "q8": {"d06": 2, "d02": 3},
-}  # fmt: skip
-KEYWORD = {"algorithm": "keyword", "chunk_size": [8, 16], "top_k": [1, 2, 3]}  # six points
-BASELINE = {"algorithm": "keyword", "chunk_size": 16, "top_k": 3}  # one of them
-MAIN = "\nfrom sweep.cli import main\nmain()\n"
+class HashEncoder:
+    """An `Encoder` without a model: a text's vector is the sum of one random vector a word, drawn from its hash.
+
+    It reads the first `limit` words, and records each text as it was read, prompt included.
+    """
+
+    parallel = 1
+
+    def __init__(self, name: str = "hash", limit: int | None = None, query: str = "", passage: str = "") -> None:
+        self.name, self.limit = name, limit
+        self.prompts = {"query": query, "passage": passage}
+        self.read: list[str] = []
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint("hash", self.name, self.limit)
+
+    def prompt(self, role: Role) -> str:
+        return self.prompts[role]
+
+    def count_tokens(self, texts: Sequence[str]) -> npt.NDArray[np.int32]:
+        return np.array([len(text.split()) for text in texts], np.int32)
+
+    def encode(self, texts: Sequence[str], role: Role) -> Floats:
+        read = [self.prompts[role] + text for text in texts]
+        self.read += read
+        return unit(np.stack([self._vector(text) for text in read]))
+
+    def _vector(self, text: str) -> Floats:
+        vector = np.zeros(16, np.float32)
+        for word in text.split()[: self.limit]:
+            seed = int.from_bytes(hashlib.blake2b(f"{self.name} {word}".encode(), digest_size=8).digest(), "big")
+            vector += np.random.default_rng(seed).standard_normal(16, np.float32)
+        return vector
 
 
-class Ran(NamedTuple):
-    """What a command came to."""
+class Liking:
+    """A `Reranker` that scores by a table of (query, passage), 0 elsewhere, and records each pair that it reads."""
 
-    code: int
-    out: str
-    err: str
+    fingerprint = "liking"
+    parallel = 1
 
+    def __init__(self, scores: dict[tuple[str, str], float], batch: int = 4, batches: int = 10**6) -> None:
+        self.scores, self.batch, self.left = scores, batch, batches
+        self.read: list[tuple[str, str]] = []
 
-class Workspace:
-    """A working folder with a small labelled collection in `data/`, study files, and the command run within it."""
+    def plan(self, queries: Sequence[str], passages: Sequence[str], pairs: Pairs) -> list[npt.NDArray[np.int64]]:
+        return [np.arange(len(pairs))[at : at + self.batch] for at in range(0, len(pairs), self.batch)]
 
-    def __init__(self, folder: Path, cli: Callable[..., Ran]) -> None:
-        self.folder, self.cli = folder, cli
-        self.write()
-
-    def write(
-        self,
-        documents: Mapping[str, str] = DOCUMENTS,
-        queries: Mapping[str, str] = QUERIES,
-        labels: Mapping[str, Mapping[str, int]] = LABELS,
-    ) -> None:
-        """Write the collection in the BEIR layout."""
-        data = self.folder / "data"
-        data.mkdir(exist_ok=True)
-        for name, texts in (("corpus", documents), ("queries", queries)):
-            lines = [json.dumps({"_id": key, "text": text}) + "\n" for key, text in texts.items()]
-            (data / f"{name}.jsonl").write_text("".join(lines))
-        rows = [f"{q}\t{d}\t{label}\n" for q, judged in labels.items() for d, label in judged.items()]
-        (data / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(rows))
-
-    def study(self, space: Mapping[str, Any] = KEYWORD, **parts: Any) -> Path:
-        """Write s.yaml, a keyword-only study unless told otherwise (JSON is YAML)."""
-        collection = {"path": "data", "labels": {"min": 0, "max": 3}}
-        whole = {"collection": collection, "space": dict(space), "baseline": BASELINE} | parts
-        path = self.folder / "s.yaml"
-        path.write_text(json.dumps(whole, indent=1))
-        return path
-
-    def start(self, *arguments: object, before: str = "", **environment: str) -> "subprocess.Popen[str]":
-        """Start the command in a process of its own, after the Python code `before`."""
-        return subprocess.Popen(
-            [sys.executable, "-c", before + MAIN, *map(str, arguments)],
-            cwd=self.folder, env=os.environ | environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
-
-    def command(self, *arguments: object, before: str = "", **environment: str) -> Ran:
-        """Run the command in a process of its own."""
-        process = self.start(*arguments, before=before, **environment)
-        out, err = process.communicate(timeout=120)
-        return Ran(process.returncode, out, err)
+    def score(self, queries: Sequence[str], passages: Sequence[str], pairs: Pairs) -> Floats:
+        if not self.left:
+            raise KeyboardInterrupt
+        self.left -= 1
+        read = [(queries[q], passages[p]) for q, p in pairs.tolist()]
+        self.read += read
+        return np.array([self.scores.get(pair, 0.0) for pair in read], np.float32)
 
 
 @pytest.fixture
-def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Workspace:
-    """The small collection in a working folder of its own, and `cli`, the command run in this process."""
-    from sweep.cli import main
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
 
-    monkeypatch.chdir(tmp_path)
 
-    def cli(*arguments: object) -> Ran:
-        monkeypatch.setattr(sys, "argv", ["sweep", *map(str, arguments)])
-        capsys.readouterr()
-        try:
-            main()
-            code = 0
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        return Ran(code, *capsys.readouterr())
+@pytest.fixture(scope="session")
+def minilm() -> SentenceTransformerEncoder:
+    """The packaged model, loaded once for all tests."""
+    return SentenceTransformerEncoder(find_model(DEFAULT_ENCODER))
 
-    return Workspace(tmp_path, cli)
+
+CopyModel = Callable[..., Path]
+
+
+@pytest.fixture
+def copy_model(tmp_path: Path) -> CopyModel:
+    """Return what makes a folder with the packaged model, some of its JSON files' fields changed."""
+
+    def copy(name: str, changed: dict[str, dict[str, Any]] | None = None) -> Path:
+        source, folder = find_model(DEFAULT_ENCODER).folder, tmp_path / name
+        for path in (p for p in source.rglob("*") if p.is_file()):
+            target = folder / path.relative_to(source)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            fields = (changed or {}).get(path.name)
+            if fields is None:
+                target.symlink_to(path)
+            else:
+                target.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | fields), encoding="utf-8")
+        return folder
+
+    return copy

@@ -1,13 +1,14 @@
 """What a configuration scored: kept beside the study, and never mistaken for the scores of other data."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from conftest import DOCUMENTS, KEYWORD, LABELS, QUERIES, Workspace
+from small_workspace import DOCUMENTS, KEYWORD, LABELS, QUERIES, Workspace
 
-import sweep
 from metrics import Judgments, Measure, Rankings, evaluate
 from metrics.judgments import LabelScale
 from sweep.optimize.outcome import Outcome, OutcomeStore
@@ -50,7 +51,8 @@ def test_scores_holes_and_costs_by_hand(tmp_path: Path) -> None:
 
 
 def same(a: Outcome, b: Outcome) -> bool:
-    arrays = [(a.scores[m], b.scores[m]) for m in a.scores] + [(a.filled[m], b.filled[m]) for m in a.filled]
+    arrays: list[tuple[Any, Any]] = [(a.scores[m], b.scores[m]) for m in a.scores]
+    arrays += [(a.filled[m], b.filled[m]) for m in a.filled]
     arrays += [(a.documents, b.documents), (a.chunks, b.chunks), (a.context_tokens, b.context_tokens)]
     facts = [(o.latency_ms, o.index_bytes, o.rerank_pairs, o.truncated) for o in (a, b)]
     return facts[0] == facts[1] and all(np.array_equal(x, y) and x.dtype == y.dtype for x, y in arrays)
@@ -92,24 +94,18 @@ def test_other_labels_are_never_answered_from_an_old_score(tmp_path: Path) -> No
 def test_a_new_storage_does_not_answer_from_other_data(workspace: Workspace, change: str) -> None:
     """One label or one document differs; Optuna's storage is new, and so the study is new: S20's kind of fault."""
     study = workspace.study()
-    sweep.run(study)
+    workspace.run(study)
     if change == "label":
         workspace.write(labels={**LABELS, "q6": {"d12": 1, "d01": 3}})
     else:
         workspace.write(documents={**DOCUMENTS, "d12": "nothing of the kind"})
-    again = sweep.run(study, storage="sqlite:///other.db")
-    fresh = sweep.run({**study_of(study), "study": "fresh"})
+    again = workspace.run(study, storage="sqlite:///other.db")
+    fresh = workspace.run({**json.loads(study.read_text()), "study": "fresh"})
     assert again.trials()["ndcg@10"].to_dict() == pytest.approx(fresh.trials()["ndcg@10"].to_dict())
 
 
-def study_of(path: Path) -> dict[str, object]:
-    import json
-
-    return dict(json.loads(path.read_text()))
-
-
 def test_the_scores_are_those_of_the_stored_rankings(workspace: Workspace) -> None:
-    results = sweep.run(workspace.study())
+    results = workspace.run(workspace.study())
     judged = results.study.collection.judgments
     assert len(results.completed.outcomes) == len(KEYWORD["chunk_size"]) * len(KEYWORD["top_k"])
     for outcome in results.completed.outcomes:

@@ -13,11 +13,9 @@ import json
 import random
 from pathlib import Path
 
-from sweep.artifacts import Store
-from sweep.optimize.study import HOME, Study
+from sweep.optimize.study import Study
 from sweep.optimize.study_file import load_study
 from sweep.retrieval.configuration import ALGORITHMS, Configuration
-from sweep.retrieval.pipeline import Pipeline
 
 
 def main() -> None:
@@ -32,13 +30,15 @@ def main() -> None:
 
     study = Study(load_study(arguments.study))
     collection = study.collection
-    pipeline = Pipeline(collection, Store(HOME / "cache"), study.tokenizer, folder=study.file.folder)
+    pipeline = study.pipeline()
+    first = {a.name: a.values[0] for a in study.spec.space.axes if not a.when}  # encoder, analyzer and so on
     pooled: list[set[int]] = [set() for _ in collection.queries]
     for size in arguments.chunk_sizes:
         for algorithm in ALGORITHMS:
             deep = arguments.pool if algorithm == "semantic" else 10 * arguments.depth  # chunks for so many documents
             run = Configuration.of(
-                {"algorithm": algorithm, "chunk_size": size, "top_k": deep, "pool": arguments.pool, "fusion_depth": 100}
+                {**first, "algorithm": algorithm, "chunk_size": size, "top_k": deep, "pool": arguments.pool}
+                | {"fusion_depth": max(deep, arguments.pool)}
             )
             for query, ranked in zip(pooled, pipeline.run(run).documents.items, strict=True):
                 query.update(ranked[: arguments.depth][ranked[: arguments.depth] >= 0].tolist())

@@ -2,7 +2,7 @@
 
 __all__ = ["Outcome", "OutcomeStore"]
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,24 +49,37 @@ class Outcome:
 
 
 class OutcomeStore:
-    """The outcomes of one study on one set of judgments, in a folder."""
+    """The outcomes of one study, in a folder.
+
+    key: the fingerprint of all that a configuration's rankings depend on. labels: that of the judgments; where it, the
+    measures or the convention are others than a result was scored with, it is scored again from its rankings.
+    precision: of the models at hand; a result of another one does not count. None takes any: nothing is to be run.
+    """
 
     def __init__(
-        self, folder: Path, judgments: Judgments, measures: tuple[Measure, ...], convention: Convention
+        self,
+        folder: Path,
+        judgments: Judgments,
+        labels: str,
+        measures: tuple[Measure, ...],
+        convention: Convention,
+        key: Callable[[Configuration], str],
     ) -> None:
         self._store = Store(folder)
         self._judgments = judgments
         self._measures = measures
         self._convention: Convention = convention
-        self._scoring = fingerprint(list(map(str, measures)), convention)
+        self._scoring = fingerprint(list(map(str, measures)), convention, labels)
+        self._key = key
+        self.precision: str | None = None
         self._read: dict[str, Outcome] = {}
 
     def get(self, configuration: Configuration) -> Outcome | None:
         """Return the outcome, scored again from its rankings where the measures asked for have changed since."""
         if configuration.id in self._read:
             return self._read[configuration.id]
-        found = self._store.get("results", configuration.id)
-        if found is None:
+        found = self._store.get("results", self._key(configuration))
+        if found is None or (self.precision and found.meta["precision"] not in (None, self.precision)):
             return None
         if found.meta["scoring"] != self._scoring:
             return self._save(configuration, found, Rankings(found["documents"], found["document_scores"]))
@@ -78,6 +91,7 @@ class OutcomeStore:
             {"chunks": result.chunks.items, "context_tokens": result.context_tokens},
             {
                 "settings": configuration.settings,
+                "precision": self.precision if configuration.models else None,
                 "latency_ms": result.latency_ms,
                 "index_bytes": result.index_bytes,
                 "rerank_pairs": result.rerank_pairs,
@@ -93,7 +107,7 @@ class OutcomeStore:
             scores = evaluate(self._judgments, documents, self._measures, convention=self._convention, hole_label=label)
             arrays[kind] = np.stack([scores.values[m] for m in self._measures])
         artifact = Artifact(arrays, {**facts.meta, "measures": names, "scoring": self._scoring})
-        self._store.put("results", configuration.id, artifact)
+        self._store.put("results", self._key(configuration), artifact)
         return self._outcome(configuration, artifact)
 
     def _outcome(self, configuration: Configuration, a: Artifact) -> Outcome:

@@ -11,6 +11,7 @@ from sweep.errors import StudyInterrupted
 from sweep.optimize.objective import Objective, PointFailedError, describe
 from sweep.optimize.storage import storage_faults
 from sweep.retrieval.configuration import Configuration
+from sweep.retrieval.embedding import precision
 from sweep.retrieval.progress import Progress
 
 if TYPE_CHECKING:
@@ -28,20 +29,31 @@ class Runner:
     def __init__(self, study: "Study", trials: int, timeout: float | None, progress: Progress) -> None:
         self._study, self._trials, self._progress = study, trials, progress
         self._end = None if timeout is None else time.monotonic() + timeout
-        self._optuna = study.store.open(study.identity, study.sampler)
+        self._optuna = study.trial_store.open(study.identity, study.sampler)
         self.work: Mapping[str, int] = self._optuna.user_attrs.get("work", {})
         self.failures: dict[str, str] = {}
+        if study.readers:
+            study.outcomes.precision = precision()
 
     def finished(self) -> dict[str, Configuration]:
         """Return the configurations of complete trials whose results can be read, by id."""
-        known = self._study.store.finished(self._optuna)
+        known = self._study.trial_store.finished(self._optuna)
         return {i: c for i, c in known.items() if self._study.outcomes.get(c) is not None}
 
     def run(self, sampled: bool) -> None:
         """Run what is left. Raises StudyInterrupted on Ctrl-C, StorageError, and the InputErrors of the pipeline."""
+        try:
+            with storage_faults(self._study.url):
+                self._run(sampled)
+        except KeyboardInterrupt:
+            raise StudyInterrupted(
+                f"stopped with {len(self.finished())} configurations finished, which are kept; "
+                f"the same command goes on from here"
+            ) from None
+
+    def _run(self, sampled: bool) -> None:
         study, pipeline = self._study, self._study.pipeline(self._progress)
-        self._progress.stage("checking chunks")
-        study.check_chunks(pipeline)
+        study.check(pipeline)
         finished = self.finished()
         left = [c for i, c in study.targets.items() if i not in finished]
         trials = study.left(finished, self._trials, sampled)
@@ -49,28 +61,19 @@ class Runner:
         objective = Objective(
             study.spec, pipeline, study.outcomes, study.collection.judgments.answerable, self.failures
         )
-        try:
-            with storage_faults(study.url):
-                self._baseline(objective)
-                self._sample(objective) if sampled else self._grid(objective)
-                done = self.finished().values()
-                pipeline.stages.count_texts(
-                    (c.encoder, c.chunk_size, c.chunk_overlap) for c in done if c.encoder is not None
-                )
-                self.work = pipeline.work.to_dict()
-                self._optuna.set_user_attr("work", dict(self.work))
-        except KeyboardInterrupt:
-            raise StudyInterrupted(
-                f"stopped with {len(self.finished())} configurations finished, which are kept; "
-                f"the same command goes on from here"
-            ) from None
+        self._baseline(objective)
+        self._sample(objective) if sampled else self._grid(objective)
+        embedded = [c for c in self.finished().values() if c.encoder is not None]
+        pipeline.stages.count_texts((str(c.encoder), c.chunk_size, c.chunk_overlap) for c in embedded)
+        self.work = pipeline.work.to_dict()
+        self._optuna.set_user_attr("work", dict(self.work))
 
     def _baseline(self, objective: Objective) -> None:
         """Score the baseline first: as a waiting trial, or one without parameters where it is no point of the space."""
         baseline, spec = self._study.baseline, self._study.spec
         if baseline.id in self.finished():
             return
-        if self._study.store.in_space(baseline):
+        if self._study.trial_store.in_space(baseline):
             self._enqueue([baseline])
             return
         from optuna.trial import create_trial
@@ -100,7 +103,7 @@ class Runner:
     def _sample(self, objective: Objective) -> None:
         """Let the sampler choose until enough distinct configurations are finished or none is left."""
         fruitless = 0
-        done = len(self.finished())
+        done = len(self._study.counted(self.finished()))
         while done < self._trials and fruitless < FRUITLESS and not self._over():
             if fruitless >= REPEATS and self._study.grid is not None:
                 finished = self.finished()
@@ -109,12 +112,12 @@ class Runner:
                     return
                 self._enqueue([random.Random(f"{self._study.spec.seed} {len(self._optuna.trials)}").choice(unknown)])
             self._optimize(objective, 1)
-            now = len(self.finished())
+            now = len(self._study.counted(self.finished()))
             fruitless = fruitless + 1 if now == done else 0
             done = now
 
     def _enqueue(self, points: list[Configuration]) -> None:
-        waiting = {t.user_attrs.get("point") for t in self._study.store.trials(self._optuna, "WAITING")}
+        waiting = {t.user_attrs.get("point") for t in self._study.trial_store.trials(self._optuna, "WAITING")}
         for c in points:
             if c.id not in waiting:
                 self._optuna.enqueue_trial(dict(self._study.spec.space.params(c)), user_attrs={"point": c.id})

@@ -6,21 +6,23 @@ The whole grid where it fits the budget, its points handed to Optuna as waiting 
 
 __all__ = ["Completed", "Study"]
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sweep.artifacts import Artifact, Store, fingerprint
+from sweep.artifacts import CODE, Artifact, Store, fingerprint
 from sweep.collection import Collection, load
-from sweep.errors import SettingsError, StorageError
+from sweep.errors import CollectionError, SettingsError, StorageError
 from sweep.optimize.outcome import Outcome, OutcomeStore
+from sweep.optimize.space import Grid, Range
 from sweep.optimize.storage import without_trial_log
 from sweep.optimize.study_file import StudyFile
 from sweep.optimize.trial_store import TrialStore
-from sweep.retrieval.configuration import DEFAULT_ENCODER, Configuration
+from sweep.retrieval.configuration import DEFAULT_ENCODER, Configuration, Value
 from sweep.retrieval.models import find_model
 from sweep.retrieval.progress import Progress, Silent
 
@@ -61,6 +63,7 @@ class Study:
         self.spec = file.spec
         self.home = home
         self.folder = home / self.spec.study
+        self.own_storage = storage is None
         self.url = storage or f"sqlite:///{self.folder / 'study.db'}"
 
     @cached_property
@@ -72,7 +75,7 @@ class Study:
     def encoders(self) -> tuple[str, ...]:
         """The encoders of the space, in order."""
         axis = next((a for a in self.spec.space.axes if a.name == "encoder"), None)
-        return tuple(str(axis.values[i]) for i in range(len(axis.values))) if axis else (DEFAULT_ENCODER,)
+        return tuple(map(str, _ends(axis.values))) if axis else (DEFAULT_ENCODER,)
 
     @property
     def tokenizer(self) -> str:
@@ -89,18 +92,23 @@ class Study:
         return Configuration.of({"encoder": self.encoders[0], "chunk_size": size, "algorithm": "vector", "top_k": 5})
 
     @cached_property
+    def _grid(self) -> Grid | None:
+        return self.spec.space.grid()
+
+    @cached_property
     def grid(self) -> tuple[Configuration, ...] | None:
-        """Every configuration of the space, those that share chunks side by side; None where there is no end."""
-        grid = self.spec.space.grid()
-        if grid is None:
+        """Every configuration of the space; None where there is no end.
+
+        Those that share chunks stand side by side, deeper pools first: a smaller one is then read from stored pairs.
+        """
+        if self._grid is None:
             return None
-        return tuple(sorted(grid.configurations, key=lambda c: (c.chunk_size, c.chunk_overlap)))
+        return tuple(sorted(self._grid.configurations, key=lambda c: (c.chunk_size, c.chunk_overlap, -(c.pool or 0))))
 
     @property
     def invalid(self) -> Mapping[str, int]:
         """Combinations of the space that cannot be run, counted by reason."""
-        grid = self.spec.space.grid()
-        return {} if grid is None else grid.invalid
+        return {} if self._grid is None else self._grid.invalid
 
     def sampled(self, trials: int) -> bool:
         """Tell whether a sampler has to choose, because the space is larger than the budget or has no end."""
@@ -126,16 +134,34 @@ class Study:
             progress=progress or Silent(),
         )
 
-    def check_chunks(self, pipeline: "Pipeline") -> list[tuple[str, int, float]]:
-        """Cut every (encoder, chunk size, overlap) that the study embeds, and return them.
+    def check(self, pipeline: "Pipeline") -> None:
+        """Check what would only show while running: labels, runnable points, and chunks against the models' limits.
 
-        Raises SettingsError where an encoder would cut chunks short and the study does not allow it.
+        Raises CollectionError where no query has a relevant document, SettingsError for a space without a point that
+        can run, and where a model would not read the end of chunks and the study does not allow it.
         """
-        asked = [self.baseline, *(self.grid or ())]
-        sets = list(dict.fromkeys((c.encoder, c.chunk_size, c.chunk_overlap) for c in asked if c.encoder))
-        for encoder, size, overlap in sets:
-            pipeline.stages.truncated(encoder, size, overlap)
-        return sets
+        if not self.collection.judgments.answerable.any():
+            raise CollectionError("no query has a relevant document, so nothing can be scored; check labels and scale")
+        if self.grid == ():
+            reasons = "; ".join(f"{count} × {reason}" for reason, count in self.invalid.items())
+            raise SettingsError(f"space: no combination can be run: {reasons}")
+        for c in self.readers:
+            pipeline.truncated(c)
+
+    @property
+    def readers(self) -> list[Configuration]:
+        """One configuration for each chunking and the models that read it: what the study embeds and reranks."""
+        asked = [self.baseline, *(self.grid or self._corners())]
+        return list({(c.models, c.chunk_size, c.chunk_overlap): c for c in asked if c.models}.values())
+
+    def _corners(self) -> Iterator[Configuration]:
+        """Yield the listed encoders, sizes and overlaps, ends of ranges, of a space that is too large to list."""
+        axes = {a.name: a for a in self.spec.space.axes}
+        algorithms = axes["algorithm"].values if "algorithm" in axes else ("vector",)
+        reading = [v for v in _ends(algorithms) if v != "keyword"]
+        names = [n for n in ("encoder", "chunk_size", "chunk_overlap") if n in axes]
+        for algorithm, *values in product(reading, *(_ends(axes[n].values) for n in names)):
+            yield Configuration.of({"algorithm": algorithm, "top_k": 1, **dict(zip(names, values, strict=True))})
 
     def sampler(self, trials: int) -> "optuna.samplers.BaseSampler":
         """Return the sampler, seeded by how many trials there are: a resumed run goes on and does not repeat."""
@@ -144,36 +170,52 @@ class Study:
         seed = int(fingerprint(self.spec.seed, trials)[:8], 16)
         if self.spec.sampler == "random":
             return optuna.samplers.RandomSampler(seed=seed)
-        return optuna.samplers.TPESampler(seed=seed, warn_independent_sampling=False)
+        return optuna.samplers.TPESampler(seed=seed)
 
-    @property
+    @cached_property
     def identity(self) -> dict[str, Any]:
-        """What must stay the same for stored trials to count: data, models, and what is searched for."""
-        models = {*self.encoders, self.tokenizer} | {
-            str(a.values[i]) for a in self.spec.space.axes if a.name == "reranker_model" for i in range(len(a.values))
-        }
+        """What must stay the same for stored trials to count: data, models, code, and what is searched for."""
+        axes = {a.name: a for a in self.spec.space.axes}
+        rerankers = axes["reranker_model"].values if "reranker_model" in axes else (DEFAULT_ENCODER,)
+        models = {*self.encoders, self.tokenizer, *self.baseline.models, *map(str, _ends(rerankers))}
         return {
             "documents": self.collection.documents_fingerprint,
             "queries": self.collection.queries_fingerprint,
             "labels": self.collection.labels_fingerprint,
             "source": dict(self.collection.source),
-            "models": {name: find_model(name, self.file.folder).fingerprint for name in sorted(models)},
+            "models": {name: self._model(name) for name in sorted(models)},
             "tokenizer": self.tokenizer,
             "objective": str(self.spec.objective.maximize),
             "convention": self.spec.convention,
             "allow_truncation": self.spec.allow_truncation,
             "space": self.spec.space.to_dict(),
+            "code": CODE,
         }
+
+    def _model(self, name: str) -> str:
+        return find_model(name, self.file.folder).fingerprint
+
+    def _result_key(self, c: Configuration) -> str:
+        """Return the fingerprint of all that a configuration's rankings depend on, labels aside."""
+        return fingerprint(
+            self.collection.documents_fingerprint,
+            self.collection.queries_fingerprint,
+            self._model(self.tokenizer),
+            [self._model(name) for name in c.models],
+            c.settings,
+        )
 
     def stored(self) -> Completed | None:
         """Return what earlier runs left, without running anything; None where there was none."""
-        if not self.store.exists():
+        if not self.trial_store.exists():
             return None
         known = self._record()
         if known is None:
             with without_trial_log():
-                study = self.store.open(self.identity, None)
-                known = _Record(self.store.finished(study), study.user_attrs.get("work", {}))
+                study = self.trial_store.read(self.identity)
+                if study is None:
+                    return None
+                known = _Record(self.trial_store.finished(study), study.user_attrs.get("work", {}))
         return self._completed(known, 0, {}, self.spec.budget.trials)
 
     def run(
@@ -187,7 +229,8 @@ class Study:
         """
         from sweep.optimize.runner import Runner
 
-        trials, timeout = trials or self.spec.budget.trials, timeout or self.spec.budget.timeout
+        trials = self.spec.budget.trials if trials is None else trials
+        timeout = self.spec.budget.timeout if timeout is None else timeout
         sampled = self.sampled(trials)
         with self._alone():
             known = self._record()
@@ -195,6 +238,7 @@ class Study:
                 return self._completed(
                     known, 0, {}, trials
                 )  # without Optuna, whose import takes longer than all the rest
+            self._digests.drop("finished", self._digest_key)  # what an interrupted run leaves is in Optuna's storage
             with without_trial_log():
                 runner = Runner(self, trials, timeout, progress or Silent())
                 before = runner.finished()
@@ -205,13 +249,17 @@ class Study:
             return self._completed(known, len(known.finished) - len(before), runner.failures, trials)
 
     def left(self, finished: Mapping[str, Configuration], trials: int, sampled: bool) -> int:
-        """Return how many configurations are still to run."""
+        """Return how many configurations are still to run, the baseline among them."""
         if not sampled:
             return len(self.targets.keys() - finished.keys())
         most = trials if self.grid is None else min(trials, len(self.targets))
-        return max(0, most - len(finished))
+        return max(int(self.baseline.id not in finished), most - len(self.counted(finished)))
 
-    @property
+    def counted(self, finished: Mapping[str, Configuration]) -> dict[str, Configuration]:
+        """Return the finished configurations that are points of the space, or today's baseline."""
+        return {i: c for i, c in finished.items() if i in self.targets or self.trial_store.in_space(c)}
+
+    @cached_property
     def targets(self) -> dict[str, Configuration]:
         """The baseline and every configuration of the grid, by id."""
         return {c.id: c for c in (self.baseline, *(self.grid or ()))}
@@ -219,18 +267,21 @@ class Study:
     @cached_property
     def outcomes(self) -> OutcomeStore:
         """The per-query results of this study."""
-        return OutcomeStore(self.folder, self.collection.judgments, self.spec.reported, self.spec.convention)
+        collection, spec = self.collection, self.spec
+        labels = collection.labels_fingerprint
+        return OutcomeStore(self.folder, collection.judgments, labels, spec.reported, spec.convention, self._result_key)
 
     @cached_property
-    def store(self) -> TrialStore:
+    def trial_store(self) -> TrialStore:
         """The trials of this study."""
         return TrialStore(self.url, self.spec.study, self.spec.space, self.folder)
 
     def _completed(self, known: "_Record", ran: int, failures: Mapping[str, str], trials: int) -> Completed:
-        order = {**self.targets, **known.finished}
-        outcomes = [o for i, c in order.items() if i in known.finished and (o := self.outcomes.get(c)) is not None]
+        counted = self.counted(known.finished)
+        order = {**self.targets, **counted}
+        outcomes = [o for i, c in order.items() if i in counted and (o := self.outcomes.get(c)) is not None]
         ids = [o.configuration.id for o in outcomes]
-        planned = len(known.finished) + self.left(known.finished, trials, self.sampled(trials))
+        planned = len(counted) + self.left(known.finished, trials, self.sampled(trials))
         return Completed(
             outcomes=tuple(outcomes),
             baseline=ids.index(self.baseline.id) if self.baseline.id in ids else -1,
@@ -244,7 +295,7 @@ class Study:
 
     def _record(self) -> "_Record | None":
         """Return what the last run of this very study left, or None: a digest of Optuna's storage, which counts."""
-        found = self._digests.get("finished", self._digest_key) if self.store.exists() else None
+        found = self._digests.get("finished", self._digest_key) if self.trial_store.exists() else None
         if found is None:
             return None
         finished = {c.id: c for c in map(Configuration.of, found.meta["finished"])}
@@ -275,7 +326,7 @@ class Study:
                 yield
         except Timeout:
             raise StorageError(f"{self.folder}: another `sweep run` of this study is going on; wait for it") from None
-        except PermissionError as fault:
+        except OSError as fault:
             raise StorageError(f"{self.folder}: cannot be written: {fault.strerror}") from fault
 
 
@@ -285,3 +336,8 @@ class _Record:
 
     finished: Mapping[str, Configuration]
     work: Mapping[str, int]
+
+
+def _ends(values: Sequence[Value] | Range) -> Sequence[Value]:
+    """Return a list as it is, a range by its ends."""
+    return (values.low, values.high) if isinstance(values, Range) else values

@@ -134,7 +134,7 @@ def _text(path: Path) -> str:
     try:
         raw = path.read_bytes()
     except FileNotFoundError:
-        raise StudyFileError(f"{path}: no such file; `sweep init` writes one for a collection") from None
+        raise StudyFileError(f"{path}: no such file; the README explains a study file line by line") from None
     except OSError as error:
         raise StudyFileError(f"{path}: cannot be read: {error.strerror}") from None
     try:

@@ -22,7 +22,7 @@ from sweep.optimize.space import Space
 from sweep.retrieval.configuration import PARAMETERS, Configuration, Value
 
 QUANTITIES = ("context_tokens", "index_bytes", "rerank_pairs", "latency_ms")
-GROW_WITH_TOP_K = {"context_tokens", "latency_ms", "holes", "holes_ratio"}
+GROW_WITH_TOP_K = {"context_tokens", "holes", "holes_ratio"}
 FIRST_SPACE = {"chunk_size": [128, 254], "algorithm": ["keyword", "vector", "hybrid"], "top_k": [3, 5, 10, 20]}
 FIRST_MEASURES = ("ndcg@10", "recall@10", "fidelity", "xdcg@3", "max_relevance@3", "holes_ratio")
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
@@ -217,6 +217,8 @@ class StudySpec(_Model):
             self.baseline_configuration  # noqa: B018 - made once here, for its error
         except SettingsError as error:
             problems.append((("baseline",), str(error)))
+        if self.study == "cache":
+            problems.append((("study",), "'cache' is the folder that studies share; give the study another name"))
         grid_only = [a.name for a in self.space.axes if a.continuous] if self.sampler == "grid" else []
         if grid_only:
             cure = f"give {', '.join(grid_only)} a step or a list, or use sampler: auto"
@@ -239,7 +241,8 @@ class StudySpec(_Model):
     def reported(self) -> tuple[Measure, ...]:
         """Every measure that the study computes: the objective's, those of the limits, and `measures`, each once."""
         limits = [Measure.parse(name) for name in self.constraints if name not in QUANTITIES]
-        return tuple(dict.fromkeys((self.objective.maximize, *limits, *self.measures)))
+        holes = Measure("holes_ratio")  # stands beside every quality measure
+        return tuple(dict.fromkeys((self.objective.maximize, *limits, *self.measures, holes)))
 
     @property
     def baseline_configuration(self) -> Configuration | None:

@@ -33,25 +33,43 @@ class TrialStore:
         """Tell whether there may be stored trials; creates nothing."""
         return not self._url.startswith("sqlite:///") or Path(self._url.removeprefix("sqlite:///")).exists()
 
-    def open(self, identity: Mapping[str, Any], sampler: Sampler | None) -> "optuna.Study":
+    def open(self, identity: Mapping[str, Any], sampler: Sampler) -> "optuna.Study":
         """Open the stored study, or make it. `sampler` is given the number of stored trials.
 
         Raises StudyChangedError, naming each difference, where the stored study was made from something else.
         """
-        import optuna
-
         storage = open_storage(self._url)
         with storage_faults(self._url):
-            names = [
-                n for n in optuna.get_all_study_names(storage) if n.rpartition(" ")[0] == self._name or n == self._name
-            ]
-            if not names:
+            newest, count = self._newest(storage)
+            if newest is None:
                 study = self._create(storage, self._name, identity)
             else:
-                newest = max(names, key=lambda n: int(n.removeprefix(self._name) or 1))
-                study = self._continued(optuna.load_study(study_name=newest, storage=storage), identity, len(names))
-            study.sampler = sampler(len(study.get_trials(deepcopy=False))) if sampler else study.sampler
+                study = self._continued(newest, identity, count)
+            study.sampler = sampler(len(study.get_trials(deepcopy=False)))
             return study
+
+    def read(self, identity: Mapping[str, Any]) -> "optuna.Study | None":
+        """Return the stored study without writing to it, or None; a run that is going on is not disturbed.
+
+        Raises StudyChangedError as `open`.
+        """
+        storage = open_storage(self._url)
+        with storage_faults(self._url):
+            newest, _ = self._newest(storage)
+            if newest is not None:
+                self._changed(newest, identity)
+            return newest
+
+    def _newest(self, storage: Any) -> tuple["optuna.Study | None", int]:
+        """Return the study under its greatest number, and how many there are."""
+        import optuna
+
+        names = optuna.get_all_study_names(storage)
+        names = [n for n in names if n.rpartition(" ")[0] == self._name or n == self._name]
+        if not names:
+            return None, 0
+        newest = max(names, key=lambda n: int(n.removeprefix(self._name) or 1))
+        return optuna.load_study(study_name=newest, storage=storage), len(names)
 
     def _create(self, storage: Any, name: str, identity: Mapping[str, Any]) -> "optuna.Study":
         import optuna
@@ -62,19 +80,30 @@ class TrialStore:
         return study
 
     def _continued(self, study: "optuna.Study", identity: Mapping[str, Any], count: int) -> "optuna.Study":
-        old = study.user_attrs["identity"]
-        changed = [name for name in identity if old.get(name) != identity[name]]
-        if not changed:
+        if not self._changed(study, identity):
             self._end_stale(study)
             return study
-        if changed != ["space"] or not extends(old["space"], identity["space"]):
-            raise StudyChangedError(self._refusal(changed, old, identity))
         grown = self._create(study._storage, f"{self._name} {count + 1}", identity)
         for trial in self.trials(study, "COMPLETE"):
             grown.add_trial(self._again(trial))
         if "work" in study.user_attrs:
             grown.set_user_attr("work", study.user_attrs["work"])
         return grown
+
+    def _changed(self, study: "optuna.Study", identity: Mapping[str, Any]) -> bool:
+        """Tell whether the space has grown. Raises StudyChangedError where anything else is different.
+
+        Models may come with the space or the baseline, and go; one that has stayed must be the same.
+        """
+        old = study.user_attrs["identity"]
+        changed = [name for name in identity if old.get(name) != identity[name]]
+        if all(identity["models"].get(name, files) == files for name, files in old["models"].items()):
+            changed = [name for name in changed if name != "models"]
+        if not changed:
+            return False
+        if changed != ["space"] or not extends(old["space"], identity["space"]):
+            raise StudyChangedError(self._refusal(changed, old, identity))
+        return True
 
     def _again(self, trial: "optuna.trial.FrozenTrial") -> "optuna.trial.FrozenTrial":
         """Return a finished trial as one of this space; without parameters where it is no point of it."""

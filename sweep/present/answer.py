@@ -2,6 +2,7 @@
 
 __all__ = ["answer", "answer_dict"]
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,10 +23,9 @@ UNITS = {"chunk_size": "tokens", "chunk_overlap": "of chunk_size", "top_k": "chu
 
 def answer(results: StudyResults) -> RenderableType:
     """Return what `sweep run` prints: the recommendation, how sure it is, what it costs, and what to do next."""
-    r, done, study = results.recommendation, results.completed, results.study
-    name = study.file.path or study.spec.study
+    r = results.recommendation
     parts: list[RenderableType] = [
-        Text(f"Recommended: {r.recommended.configuration.id}", style="bold"),
+        Text(f"Recommended: {r.recommended.configuration.id}{_is_baseline(r, r.recommended)}", style="bold"),
         Padding(_settings(r.recommended.configuration), (0, 0, 0, 2)),
         Text(),
         _comparison(r),
@@ -35,13 +35,10 @@ def answer(results: StudyResults) -> RenderableType:
         Text(f"Runners-up, by estimated {r.measure}", style="bold"),
         _runners_up(r),
         Text(),
-        *(Text(f"Data: {line}") for line in health(study.collection).warnings()),
+        *(Text(f"Data: {line}") for line in health(results.study.collection).warnings()),
         *(Text(line) for line in _account(results)),
-        Text(f"Results: {study.folder}/ (study.db opens in optuna-dashboard; results/ holds the scores of each query)"),
-        Text(f"Next:    sweep export {name} --target json -o settings/"),
+        *(Text(line) for line in _next(results)),
     ]
-    if not done.finished:
-        parts.append(Text(f"         sweep run {name}        (runs what is left)"))
     return Group(*parts)
 
 
@@ -54,10 +51,29 @@ def answer_dict(results: StudyResults) -> dict[str, Any]:
         "configurations": {
             "finished": len(done.outcomes), "ran_now": done.ran, "planned": done.planned,
             "invalid": dict(done.invalid), "failed": dict(done.failures),
+            "truncated": max((o.truncated for o in done.outcomes), default=0.0),
+            "all": json.loads(results.trials().to_json(orient="index", double_precision=15)),
         },
+        "collection": health(results.study.collection).to_dict(),
         "work": dict(done.work),
         "results": str(results.study.folder),
+        "next": [line.partition(":")[2].strip() for line in _next(results) if line.startswith("Next:")],
     }  # fmt: skip
+
+
+def _next(results: StudyResults) -> Iterator[str]:
+    study = results.study
+    name = study.file.path or "STUDY"
+    storage = "" if study.own_storage else f" --storage {study.url}"
+    database = "study.db opens in optuna-dashboard; " if study.own_storage else ""
+    yield f"Results: {study.folder}/ ({database}results/ holds the scores of each query)"
+    yield f"Next:    sweep export {name}{storage} --target json -o settings/"
+    if not results.completed.finished:
+        yield f"         sweep run {name}{storage}        (runs what is left)"
+
+
+def _is_baseline(r: Recommendation, line: Line) -> str:
+    return " (the baseline)" if r.baseline and line.configuration == r.baseline.configuration else ""
 
 
 def _settings(c: Configuration) -> Table:
@@ -117,6 +133,7 @@ def _runners_up(r: Recommendation) -> Table:
         c, name = line.configuration, str(r.measure)
         holes = line.scores.get("holes_ratio")
         marks = ["recommended"] * (line is r.recommended) + ["may be best"] * line.may_be_best
+        marks += ["baseline"] * bool(_is_baseline(r, line))
         table.add_row(
             c.id,
             c.algorithm,

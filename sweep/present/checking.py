@@ -18,7 +18,8 @@ def check_study(path: Path) -> dict[str, Any]:
     study = Study(load_study(path))
     found = health(study.collection)
     pipeline = study.pipeline()
-    sets = study.check_chunks(pipeline)
+    study.check(pipeline)
+    sets = dict.fromkeys((c.encoder, c.chunk_size, c.chunk_overlap) for c in study.readers if c.encoder)
     trials = study.spec.budget.trials
     return {
         "study": study.spec.study,

@@ -59,7 +59,7 @@ class StudyResults:
             name = self.study.baseline.id
         known = {o.configuration.id: o for o in self.completed.outcomes}
         if name not in known:
-            cure = "`sweep run STUDY --json` lists them"
+            cure = "`sweep run STUDY --json` and `StudyResults.trials()` list them"
             raise InputError(f"configuration {name!r} is not in this study{nearest(name, known)}; {cure}")
         return known[name]
 
@@ -116,7 +116,8 @@ def load(study: str | Path | Mapping[str, Any], *, storage: str | None = None) -
     opened = _study(study, storage)
     stored = opened.stored()
     if stored is None:
-        raise InputError(f"study {opened.spec.study!r} has no results in {opened.folder}; sweep run {study} makes them")
+        run_it = f"`sweep run {study}`" if opened.file.path else "sweep.run(...)"
+        raise InputError(f"study {opened.spec.study!r} has no results in {opened.folder}; {run_it} makes them")
     return StudyResults(opened, stored)
 
 

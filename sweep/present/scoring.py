@@ -1,13 +1,15 @@
-"""`sweep score`: a file of rows in, a file of result rows out, a summary at the end; rows are read as they come."""
+"""`sweep score`: a file of rows in, a file of result rows out, a summary at the end."""
 
 __all__ = ["score_file", "summary_lines"]
 
 import json
+import math
 import sys
+import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from metrics.documents import Convention
 from metrics.foundry import Aggregate, score_rows
@@ -30,11 +32,7 @@ def score_file(
     """
     limits = dict(map(_threshold, thresholds))
     aggregate = Aggregate()
-    with ExitStack() as stack:
-        try:
-            out = sys.stdout if output is None else stack.enter_context(output.open("w", encoding="utf-8"))
-        except OSError as fault:
-            raise StorageError(f"{output}: cannot be written: {fault.strerror}") from fault
+    with _output(output) as out:
         try:
             scored = score_rows(
                 _rows(rows), label_min=label_min, label_max=label_max, thresholds=limits, convention=convention
@@ -65,6 +63,23 @@ def summary_lines(summary: dict[str, Any]) -> list[str]:
     return lines
 
 
+@contextmanager
+def _output(path: Path | None) -> Iterator[TextIO]:
+    """Open a temporary file that takes its place when all rows are written; standard output for None."""
+    if path is None:
+        yield sys.stdout
+        return
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        with temporary.open("w", encoding="utf-8") as out:
+            yield out
+        temporary.replace(path)
+    except OSError as fault:
+        raise StorageError(f"{path}: cannot be written: {fault.strerror or fault}") from fault
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
     return (record.fields for record in read_json_lines(Path("/dev/stdin") if str(path) == "-" else path))
 
@@ -73,6 +88,8 @@ def _threshold(text: str) -> tuple[str, float]:
     name, equals, number = text.partition("=")
     try:
         if not equals:
+            raise ValueError
+        if not math.isfinite(float(number)):
             raise ValueError
         return name, float(number)
     except ValueError:

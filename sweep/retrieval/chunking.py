@@ -5,7 +5,7 @@ combining marks stay with their letter and nothing but white space falls between
 tokenise differently on its own, so chunks begin and end between words; only a word longer than a chunk is cut.
 """
 
-__all__ = ["Chunks", "Tokens", "context_tokens", "cut", "tokenize"]
+__all__ = ["Chunks", "Tokens", "context_tokens", "cut", "overlap_tokens", "tokenize"]
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -114,7 +114,7 @@ def cut(tokens: Tokens, texts: Sequence[str], size: int, overlap: float) -> Chun
     for code, text in enumerate(texts):
         lo, hi = int(tokens.indptr[code]), int(tokens.indptr[code + 1])
         where = tokens.start[lo:hi]
-        for i, j in _windows(where, tokens.first[lo:hi], size, int(size * overlap)):
+        for i, j in _windows(where, tokens.first[lo:hi], size, overlap_tokens(size, overlap)):
             a = 0 if i == 0 else int(where[i])
             b = len(text) if j == len(where) else int(where[j])
             piece = text[a:b]
@@ -127,6 +127,11 @@ def cut(tokens: Tokens, texts: Sequence[str], size: int, overlap: float) -> Chun
                 count.append(j - i)
                 token.append(i)
     return Chunks(*(np.array(column, np.int32) for column in (doc, start, end, count, token)))
+
+
+def overlap_tokens(size: int, overlap: float) -> int:
+    """Return the tokens of an overlap that is a share of the size, rounded down: .29 of 100 is 29."""
+    return int(round(size * overlap, 6))
 
 
 def _windows(start: Ints, first: npt.NDArray[np.bool_], size: int, overlap: int) -> list[tuple[int, int]]:

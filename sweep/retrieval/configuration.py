@@ -89,6 +89,11 @@ class Configuration:
         return ("keyword", "vector") if stage == "hybrid" else (str(stage),)
 
     @property
+    def models(self) -> tuple[str, ...]:
+        """The models that read its chunks: encoder, reranker's model."""
+        return tuple(dict.fromkeys(m for m in (self.encoder, self.reranker_model) if m is not None))
+
+    @property
     def settings(self) -> dict[str, Value]:
         """The parameters that matter, in declared order."""
         return {n: v for n, v in asdict(self).items() if v is not None}

@@ -50,7 +50,7 @@ class Model:
 
     @cached_property
     def limit(self) -> int | None:
-        """The most tokens of a text that the model reads, special tokens not counted; None where it has no limit."""
+        """The most tokens of a passage that the model reads, special tokens and its prompt not counted; None: any."""
         stated = [
             self.json(file).get(key)
             for file, key in (
@@ -60,8 +60,8 @@ class Model:
             )
         ]
         limits = [n for n in stated if isinstance(n, int) and 0 < n < 10**9]
-        special = len(self.tokenizer.encode("").ids)
-        return limits[0] - special if limits else None
+        taken = len(self.tokenizer.encode(self.prompts["passage"]).ids)
+        return limits[0] - taken if limits else None
 
     @cached_property
     def prompts(self) -> dict[str, str]:
@@ -88,7 +88,7 @@ def find_model(name: str, base: Path | None = None) -> Model:
     """
     if name in (DEFAULT_ENCODER, f"sentence-transformers/{DEFAULT_ENCODER}"):
         return _packaged()
-    folder = (base or Path()) / name
+    folder = (base or Path()) / Path(name).expanduser()
     if folder.is_dir():
         return Model(name, folder)
     if name.startswith((".", "/", "~")):
@@ -113,7 +113,12 @@ def _packaged() -> Model:
 
 def _from_hub(name: str) -> Path:
     from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
 
+    try:
+        return Path(snapshot_download(name, allow_patterns=list(_NEEDED), local_files_only=True))
+    except (LocalEntryNotFoundError, ValueError):
+        pass  # not here yet
     try:
         return Path(snapshot_download(name, allow_patterns=list(_NEEDED)))
     except Exception as fault:

@@ -93,8 +93,20 @@ class Pipeline:
             latency_ms=latency,
             index_bytes=sum(int(facts["index_bytes"]) for _, facts in parts),
             rerank_pairs=c.pool or 0,
-            truncated=self.stages.truncated(c.encoder, c.chunk_size, c.chunk_overlap) if c.encoder else 0.0,
+            truncated=self.truncated(c),
         )
+
+    def truncated(self, c: Configuration) -> float:
+        """Return the greatest share of chunks of which a model of the configuration does not read the end.
+
+        Raises SettingsError where that is more than none and not allowed.
+        """
+        readers = dict.fromkeys(c.models, 0)
+        if c.reranker == "cross-encoder":  # it reads the query too, and one special token more
+            tokens = self.stages.encoder(str(c.reranker_model)).count_tokens(self.collection.query_texts)
+            readers[str(c.reranker_model)] = int(tokens.max(initial=0)) + 1
+        shares = [self.stages.truncated(m, c.chunk_size, c.chunk_overlap, taken) for m, taken in readers.items()]
+        return max(shares, default=0.0)
 
     def units(self, configurations: Iterable[Configuration]) -> int:
         """Return about how many tokens models have to read for these configurations; stored texts aside."""
@@ -123,7 +135,7 @@ class Pipeline:
             return Artifact({}, {"ms": median_ms(one_query, min(_TIMED_RERANKS, len(queries)), warm=False)})
 
         self.progress.stage(f"reranking {c.pool} chunks a query, {c.reranker}")
-        reranked, new = rerank(
+        reranked, new, read = rerank(
             reranker,
             stages.table("pairs", reranker.fingerprint),
             queries,
@@ -133,6 +145,7 @@ class Pipeline:
         )
         stages.work.pairs += int(pool.counts.sum())
         stages.work.pairs_scored += new
+        stages.work.passages_read += read
         place = fingerprint(stages.chunks_key(c.chunk_size, c.chunk_overlap), self.collection.queries_fingerprint)
         timed, _ = stages.store.get_or_build("latency", fingerprint(reranker.fingerprint, place, c.pool), time_it)
         return reranked, float(timed.meta["ms"])

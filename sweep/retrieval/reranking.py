@@ -22,6 +22,7 @@ Floats = npt.NDArray[np.float32]
 Pairs = npt.NDArray[np.int64]
 DECIMALS = 5
 _SAVE_EVERY = 256  # pairs
+PAIR_SPECIAL = 3  # [CLS] query [SEP] passage [SEP]
 
 
 class Reranker(Protocol):
@@ -102,14 +103,17 @@ class CrossEncoderReranker:
 
     @property
     def parallel(self) -> int:
-        """One: its batches are large, and padded to each other."""
-        return 1
+        """One batch a core, as an encoder's."""
+        import torch
+
+        return 1 if self._loaded.device.type != "cpu" else int(torch.get_num_threads())
 
     def plan(self, queries: Sequence[str], passages: Sequence[str], pairs: Pairs) -> list[npt.NDArray[np.int64]]:
-        """Return pairs of similar length together."""
-        length = np.array([len(queries[q]) + len(passages[p]) for q, p in pairs.tolist()])
-        order = np.argsort(-length, kind="stable")
-        return [order[at : at + 32] for at in range(0, len(order), 32)]
+        """Return pairs of equal token length together, so that a pair's score does not depend on its batch."""
+        encoded = self._model.tokenizer.encode_batch([(queries[q], passages[p]) for q, p in pairs.tolist()])
+        tokens = np.array([len(e.ids) for e in encoded], np.int32)
+        limit = self._model.limit
+        return list(map(np.array, batches(tokens if limit is None else np.minimum(tokens, limit + PAIR_SPECIAL))))
 
     def score(self, queries: Sequence[str], passages: Sequence[str], pairs: Pairs) -> Floats:
         """Return the model's relevance scores, float32 (m,)."""
@@ -138,8 +142,8 @@ def rerank(
     texts: Callable[[npt.NDArray[np.int64]], list[str]],
     pool: Rankings,
     advance: Callable[[int], None] = lambda pairs: None,
-) -> tuple[Rankings, int]:
-    """Return (the pool in the reranker's order, how many pairs were scored now).
+) -> tuple[Rankings, int, int]:
+    """Return (the pool in the reranker's order, pairs scored now, distinct passages read for them).
 
     `texts` gives the texts of chunk codes. `advance` is told the pairs of each batch. Raises ModelError for a score
     that is not finite.
@@ -150,7 +154,7 @@ def rerank(
     pairs = np.stack([query, passage], axis=1)
     digests = digest_texts([f"{len(queries[q])} {queries[q]}{passages[p]}" for q, p in pairs.tolist()])
     position = rows.find(digests)
-    new = 0
+    new = read = 0
     if (position < 0).any():
         with rows.exclusive():
             position = rows.find(digests)
@@ -171,12 +175,12 @@ def rerank(
                 if sum(map(len, done)) >= _SAVE_EVERY or number == len(plan):
                     rows.append(digests[np.concatenate(done)], np.concatenate(scores)[:, None])
                     done, scores = [], []
-            new = len(missing)
+            new, read = len(missing), len(np.unique(pairs[missing, 1]))
             rows.compact()
         position = rows.find(digests)
     reranked = np.full(pool.items.shape, -np.inf, np.float32)
     reranked[query, place] = rows.take(position)[:, 0]
-    return rank(pool.items, reranked), new
+    return rank(pool.items, reranked), new, read
 
 
 def _finite(scores: Floats) -> Floats:

@@ -24,7 +24,7 @@ from metrics import Rankings
 from sweep.artifacts import Artifact, Rows, Store, digest_texts, fingerprint
 from sweep.collection import Collection
 from sweep.errors import SettingsError
-from sweep.retrieval.chunking import Chunks, Tokens, cut, tokenize
+from sweep.retrieval.chunking import Chunks, Tokens, cut, overlap_tokens, tokenize
 from sweep.retrieval.configuration import Configuration
 from sweep.retrieval.embedding import Role, SentenceTransformerEncoder, embed
 from sweep.retrieval.keyword_index import KeywordIndex
@@ -33,7 +33,7 @@ from sweep.retrieval.progress import Progress
 from sweep.retrieval.vector_index import VectorIndex, one_thread
 
 DEPTHS = (100, 1000, 10_000)
-CODE = 1  # raise when the same inputs give other results, so that nothing stale is read
+KEPT_RANKINGS = 64  # in memory; the others are read again
 _TIMED_QUERIES = 16
 
 
@@ -46,6 +46,7 @@ class Work:
     embedded: int = 0
     pairs: int = 0
     pairs_scored: int = 0
+    passages_read: int = 0
     indexes_built: int = 0
     indexes_reused: int = 0
     searches_run: int = 0
@@ -87,26 +88,26 @@ class Stages:
             self._encoders[name] = SentenceTransformerEncoder(find_model(name, self.folder))
         return self._encoders[name]
 
-    def truncated(self, encoder: str, size: int, overlap: float) -> float:
-        """Return the share of chunks of which the encoder does not read the end.
+    def truncated(self, model: str, size: int, overlap: float, beside: int = 0) -> float:
+        """Return the share of chunks of which a model does not read the end, `beside` tokens of its limit being taken.
 
         Raises SettingsError where that is more than none and not allowed.
         """
-        model, chunks = self.encoder(encoder), self.chunks(size, overlap)
-        if model.limit is None or not len(chunks):
+        reader, chunks = self.encoder(model), self.chunks(size, overlap)
+        if reader.limit is None or not len(chunks):
             return 0.0
-        limit = model.limit
-        self.progress.stage(f"counting tokens of chunks of {size} for {encoder}")
+        limit = reader.limit - beside
+        self.progress.stage(f"counting tokens of chunks of {size} for {model}")
 
         def count() -> Artifact:
-            return Artifact({"tokens": model.count_tokens(chunks.texts(self.collection.texts))})
+            return Artifact({"tokens": reader.count_tokens(chunks.texts(self.collection.texts))})
 
-        tokenizer = tokenizer_fingerprint(encoder, self.folder)
+        tokenizer = tokenizer_fingerprint(model, self.folder)
         lengths, _ = self.store.get_or_build("lengths", fingerprint(self.chunks_key(size, overlap), tokenizer), count)
         share = float((lengths["tokens"] > limit).mean())
         if share and not self.allow_truncation:
             raise SettingsError(
-                f"chunk_size {size}: {share:.1%} of the chunks have more than the {limit} tokens that {encoder} reads; "
+                f"chunk_size {size}: {share:.1%} of the chunks have more than the {limit} tokens that {model} reads; "
                 f"use sizes up to {limit}, or say allow_truncation: true"
             )
         return share
@@ -147,13 +148,11 @@ class Stages:
 
     @property
     def _tokens_key(self) -> str:
-        return fingerprint(
-            CODE, self.collection.documents_fingerprint, tokenizer_fingerprint(self.tokenizer, self.folder)
-        )
+        return fingerprint(self.collection.documents_fingerprint, tokenizer_fingerprint(self.tokenizer, self.folder))
 
     def chunks_key(self, size: int, overlap: float) -> str:
         """Return the fingerprint of the chunks of a size and overlap."""
-        return fingerprint(self._tokens_key, size, int(size * overlap))
+        return fingerprint(self._tokens_key, size, overlap_tokens(size, overlap))
 
     def _cut(self, size: int, overlap: float) -> Chunks:
         names = ("doc", "start", "end", "tokens", "first_token")
@@ -231,6 +230,8 @@ class Stages:
             found, new = self.store.get_or_build("search", key, lambda: run(c, depth))
             self.work.searches_run += new
             self.work.searches_reused += not new
+            if len(self._rankings) >= KEPT_RANKINGS:
+                del self._rankings[next(iter(self._rankings))]
             self._rankings[key] = Rankings(found["items"], found["scores"]), dict(found.meta)
         return self._rankings[key]
 
