@@ -151,7 +151,7 @@ class Rows:
             return
         _, once = np.unique(digests, return_index=True)
         self._segments.clear()
-        self.append(digests[once], values[once])
+        self.append(digests[np.sort(once)], values[np.sort(once)])
         for name in old:
             (self._folder / f"{name}.safetensors").unlink(missing_ok=True)
 
@@ -228,8 +228,12 @@ def _read(path: Path, key: str) -> Artifact | None:
         return None
     except (SafetensorError, ValueError, OSError) as fault:
         aside = path.with_suffix(f".{uuid.uuid4().hex[:8]}.bad")
-        with _storage(path):
+        try:
             path.replace(aside)
+        except FileNotFoundError:  # another process was faster
+            return None
+        except OSError as stuck:
+            raise StorageError(f"{path}: is damaged and cannot be set aside: {stuck.strerror}") from stuck
         _log.warning("damaged artifact %s set aside as %s and built again (%s)", path, aside.name, fault)
         return None
 

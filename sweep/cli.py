@@ -157,7 +157,11 @@ def main() -> None:
     sys.argv = [a for a in sys.argv if a != "--debug"]
     try:
         _quiet()
-        app(standalone_mode=True)
+        app()
+    except SystemExit as stop:
+        if stop.code == 130:  # Ctrl-C where nothing of a study was under way
+            _fail("stopped", 130)
+        raise
     except SweepError as fault:
         if debug:
             raise

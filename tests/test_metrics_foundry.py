@@ -189,7 +189,7 @@ def test_large_row() -> None:
 
 
 def test_row_without_ground_truth() -> None:
-    rows = [row(*BASE), row([], results(a=1.0)), {"retrieved_documents": results(a=1.0)}]
+    rows = [row(*BASE), row([], results(a=1.0)), row(None, results(a=1.0))]
     found = list(score_rows(rows))
     assert [(result.row, len(result.results), result.left_out) for result in found] == [
         (1, 9, None),

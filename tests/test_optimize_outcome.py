@@ -35,7 +35,8 @@ def result(*rows: list[int]) -> Result:
 
 
 def opened(folder: Path, judged: Judgments = BASE, measures: tuple[Measure, ...] = (NDCG, HOLES)) -> OutcomeStore:
-    return OutcomeStore(folder, judged, measures, "scaled")
+    labels = str(judged.labels.tolist())
+    return OutcomeStore(folder, judged, labels, measures, "scaled", key=lambda c: c.id)
 
 
 def test_scores_holes_and_costs_by_hand(tmp_path: Path) -> None:

@@ -227,11 +227,16 @@ def test_a_small_space_ends_when_it_is_exhausted(workspace: Workspace, monkeypat
     assert results.completed.planned == 4
 
 
-def test_a_continuous_range_is_sampled(workspace: Workspace) -> None:
+@pytest.mark.parametrize("sampler", ["tpe", "random"])
+def test_a_continuous_range_is_sampled_and_a_resumed_sampler_goes_on(workspace: Workspace, sampler: str) -> None:
+    """Without an end to the points nothing but the seed keeps a resumed run from drawing the first ones again."""
     space = {"algorithm": "keyword", "chunk_size": 16, "top_k": 3, "k1": {"low": 0.5, "high": 2.0}}
-    results = workspace.run(workspace.study(space, budget={"trials": 5}))
-    assert len({o.configuration.k1 for o in results.completed.outcomes}) == 5
+    study = workspace.study(space, sampler=sampler, budget={"trials": 6}, seed=5)
+    workspace.run(study, trials=3)
+    results = workspace.run(study)
+    assert len({o.configuration.k1 for o in results.completed.outcomes}) == 6
     assert all(0.5 <= (o.configuration.k1 or 0) <= 2.0 for o in results.completed.outcomes)
+    assert states(workspace.folder) == {"COMPLETE": 6}
 
 
 def test_a_baseline_outside_the_space_is_run_too(workspace: Workspace) -> None:

@@ -151,7 +151,7 @@ def test_the_default_tolerance_is_two_per_cent_of_the_measures_range() -> None:
 
 def test_reported_measures_are_the_objective_the_limits_and_the_list() -> None:
     spec = made(objective={"maximize": "ndcg@5"}, constraints={"holes_ratio@10": "<= 0.2"}, measures=["map", "ndcg@5"])
-    assert list(map(str, spec.reported)) == ["ndcg@5", "holes_ratio@10", "map"]
+    assert list(map(str, spec.reported)) == ["ndcg@5", "holes_ratio@10", "map", "holes_ratio"]
 
 
 def test_limits() -> None:
@@ -317,7 +317,7 @@ def test_bad_toml_and_json(tmp_path: Path, name: str, text: str, line: str) -> N
 
 
 def test_files_that_are_not_there(tmp_path: Path) -> None:
-    with pytest.raises(StudyFileError, match=r"no\.yaml: no such file; `sweep init` writes one for a collection$"):
+    with pytest.raises(StudyFileError, match=r"no\.yaml: no such file; the README explains a study file line by line$"):
         load_study(tmp_path / "no.yaml")
     with pytest.raises(StudyFileError, match=r": is a folder; give the study file itself, as .*study\.yaml$"):
         load_study(tmp_path)

@@ -79,6 +79,16 @@ def test_scores_have_a_row_for_each_configuration_query_and_measure(results: Stu
     assert means.to_dict() == pytest.approx(results.trials()["ndcg@10"].to_dict())
 
 
+def test_means_are_over_the_queries_that_count(workspace: Workspace) -> None:
+    queries = {**QUERIES, "q9": "nothing judged", "q10": "only bad ones bread"}
+    workspace.write(queries=queries, labels={**LABELS, "q10": {"d05": 0}})
+    results = workspace.run(workspace.study())
+    best = results.recommendation.recommended
+    for measure, score in best.scores.items():
+        assert results.trials().loc[best.configuration.id, measure] == pytest.approx(score, abs=1e-15)
+    assert set(results.scores()["query"]) == set(QUERIES)
+
+
 def test_names_of_outcomes(results: StudyResults) -> None:
     assert results.outcome("best").configuration == results.best
     assert results.outcome("baseline").configuration.settings["top_k"] == BASELINE["top_k"]
@@ -139,7 +149,7 @@ def test_more_trials_than_the_budget_are_not_more_than_planned(workspace: Worksp
 LIGHT = """
 import sys
 sys.argv = ["sweep", *{arguments!r}]
-heavy = {{"torch", "faiss", "optuna", "sentence_transformers", "transformers", "pandas", "plotly"}}
+heavy = {{"torch", "faiss", "optuna", "sentence_transformers", "transformers", "plotly"}}
 {code}
 print("HEAVY", sorted(heavy & set(sys.modules)), file=sys.stderr)
 """

@@ -90,6 +90,8 @@ def _format(spec: CollectionSpec, folder: Path) -> str:
     cure = "set path to a folder with corpus.jsonl, or packages, or format"
     if spec.path and not path.is_dir():
         raise CollectionError(f"collection.path: {path}: no such folder; {cure}")
+    if spec.path:
+        raise CollectionError(f"collection.path: {path} has no corpus.jsonl; {cure}")
     raise CollectionError(f"collection: the format cannot be told; {cure} ({', '.join(KEYS)})")
 
 

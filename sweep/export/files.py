@@ -32,5 +32,7 @@ def write(bundle: Bundle, folder: Path) -> list[Path]:
             temporary.replace(path)
         except OSError as fault:
             raise StorageError(f"{path}: cannot be written: {fault.strerror or fault}") from fault
+        finally:
+            temporary.unlink(missing_ok=True)
         paths.append(path)
     return paths

@@ -1,8 +1,9 @@
 """Optuna trial → configuration → rankings → scores → value and constraints."""
 
-__all__ = ["Objective", "PointFailedError", "describe"]
+__all__ = ["ATTEMPTS", "Objective", "PointFailedError", "describe"]
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from sweep.retrieval.pipeline import Pipeline
 
 
+ATTEMPTS = 3  # of a point that fails by accident, in one run
+
+
 class PointFailedError(Exception):
     """One configuration could not be run or scored; the study goes on. The text says which, and why."""
 
@@ -32,6 +36,7 @@ class Objective:
     outcomes: OutcomeStore
     scored: npt.NDArray[np.bool_]
     failures: dict[str, str]
+    attempts: Counter[str] = field(default_factory=Counter)
 
     def __call__(self, trial: "optuna.Trial") -> float:
         """Return the objective's mean over the scored queries.
@@ -52,6 +57,9 @@ class Objective:
 
     def outcome(self, configuration: Configuration) -> Outcome:
         """Return what the configuration scores, from the study's folder or by running it."""
+        if not self.may_try(configuration):
+            raise PointFailedError(f"{configuration}: failed {ATTEMPTS} times")
+        self.attempts[configuration.id] += 1
         try:
             self.pipeline.progress.configuration(configuration.short)
             known = self.outcomes.get(configuration)
@@ -67,6 +75,10 @@ class Objective:
             raise PointFailedError(f"{configuration}: {self.spec.objective.maximize} is {value}")
         self.failures.pop(str(configuration), None)
         return found
+
+    def may_try(self, configuration: Configuration) -> bool:
+        """Tell whether a configuration has attempts left in this run."""
+        return self.attempts[configuration.id] < ATTEMPTS
 
     def value(self, outcome: Outcome, name: str) -> float:
         """Return a quantity or the mean of a measure over the scored queries."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from sweep.errors import StudyInterrupted
-from sweep.optimize.objective import Objective, PointFailedError, describe
+from sweep.optimize.objective import ATTEMPTS, Objective, PointFailedError, describe
 from sweep.optimize.storage import storage_faults
 from sweep.retrieval.configuration import Configuration
 from sweep.retrieval.embedding import precision
@@ -17,7 +17,6 @@ from sweep.retrieval.progress import Progress
 if TYPE_CHECKING:
     from sweep.optimize.study import Study
 
-ATTEMPTS = 3  # of a point that fails by accident
 REPEATS = 5  # of known points that a sampler may draw in a row before an unknown one is given to it
 FRUITLESS = 100  # draws in a row that bring nothing new: the space is exhausted
 TRIAL_UNITS = 500  # what a trial costs beside its models, in tokens read by one: for the progress bar
@@ -46,6 +45,7 @@ class Runner:
             with storage_faults(self._study.url):
                 self._run(sampled)
         except KeyboardInterrupt:
+            self._study.trial_store.end_stale(self._optuna)
             raise StudyInterrupted(
                 f"stopped with {len(self.finished())} configurations finished, which are kept; "
                 f"the same command goes on from here"
@@ -107,7 +107,7 @@ class Runner:
         while done < self._trials and fruitless < FRUITLESS and not self._over():
             if fruitless >= REPEATS and self._study.grid is not None:
                 finished = self.finished()
-                unknown = [c for c in self._study.grid if c.id not in finished]
+                unknown = [c for c in self._study.grid if c.id not in finished and objective.may_try(c)]
                 if not unknown:
                     return
                 self._enqueue([random.Random(f"{self._study.spec.seed} {len(self._optuna.trials)}").choice(unknown)])

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sweep.errors import StorageError
+from sweep.errors import InputError, StorageError
 
 if TYPE_CHECKING:
     import optuna
@@ -17,13 +17,19 @@ def open_storage(url: str) -> "optuna.storages.RDBStorage":
     """Open a storage by its SQLAlchemy URL, creating its tables where there are none. Raises StorageError."""
     import optuna
     from sqlalchemy import event
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
 
+    try:
+        make_url(url)
+    except ArgumentError:
+        raise InputError(f"storage {url!r} is no URL of a database; give one as sqlite:///study.db") from None
     with storage_faults(url):
+        options = {}
         if url.startswith("sqlite:///"):
             Path(url.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
-        storage = optuna.storages.RDBStorage(
-            url, engine_kwargs={"connect_args": {"timeout": 60}} if "sqlite" in url else {}
-        )
+            options = {"connect_args": {"timeout": 60}}  # seconds to wait for another process's write
+        storage = optuna.storages.RDBStorage(url, engine_kwargs=options)
         if url.startswith("sqlite:"):
             storage.engine.dispose()
             event.listen(storage.engine, "connect", _write_ahead)
@@ -53,20 +59,23 @@ def without_trial_log() -> Iterator[None]:
 def storage_faults(url: str) -> Iterator[None]:
     """Turn a fault of the database into a StorageError that names it; finished trials stay in it."""
     from optuna.exceptions import StorageInternalError
-    from sqlalchemy.exc import SQLAlchemyError
+    from sqlalchemy.exc import NoSuchModuleError, SQLAlchemyError
 
     try:
         yield
-    except (SQLAlchemyError, StorageInternalError, ImportError) as fault:
+    except NoSuchModuleError as fault:
+        raise InputError(f"storage {_without_password(url)}: {fault}; one that works: sqlite:///study.db") from fault
+    except ImportError as fault:
+        cure = f"pip install {fault.name}" if fault.name else "install the database's driver"
+        raise InputError(f"storage {_without_password(url)}: {fault}; {cure}") from fault
+    except OSError as fault:
+        raise StorageError(f"study storage {_without_password(url)}: {fault.strerror or fault}") from fault
+    except (SQLAlchemyError, StorageInternalError) as fault:
         reason = str(getattr(fault, "orig", None) or fault.__cause__ or fault).splitlines()[0]
         raise StorageError(f"study storage {_without_password(url)}: {reason}") from fault
 
 
 def _without_password(url: str) -> str:
     from sqlalchemy.engine import make_url
-    from sqlalchemy.exc import ArgumentError
 
-    try:
-        return make_url(url).render_as_string(hide_password=True)
-    except ArgumentError:
-        return "(malformed URL)"
+    return make_url(url).render_as_string(hide_password=True)

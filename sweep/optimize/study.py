@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from sweep.artifacts import CODE, Artifact, Store, fingerprint
 from sweep.collection import Collection, load
-from sweep.errors import CollectionError, SettingsError, StorageError
+from sweep.errors import CollectionError, SettingsError, StorageError, StudyInterrupted
 from sweep.optimize.outcome import Outcome, OutcomeStore
 from sweep.optimize.space import Grid, Range
 from sweep.optimize.storage import without_trial_log
@@ -197,13 +197,9 @@ class Study:
 
     def _result_key(self, c: Configuration) -> str:
         """Return the fingerprint of all that a configuration's rankings depend on, labels aside."""
-        return fingerprint(
-            self.collection.documents_fingerprint,
-            self.collection.queries_fingerprint,
-            self._model(self.tokenizer),
-            [self._model(name) for name in c.models],
-            c.settings,
-        )
+        data = (self.collection.documents_fingerprint, self.collection.queries_fingerprint)
+        models = [self._model(name) for name in (self.tokenizer, *c.models)]
+        return f"{c.id}-{fingerprint(data, models, c.settings)}"
 
     def stored(self) -> Completed | None:
         """Return what earlier runs left, without running anything; None where there was none."""
@@ -320,14 +316,20 @@ class Study:
         """Hold the study against a second run on this machine."""
         from filelock import FileLock, Timeout
 
+        lock = FileLock(self.folder / "run.lock", timeout=0)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            with FileLock(self.folder / "run.lock", timeout=0):
-                yield
+            lock.acquire()
         except Timeout:
             raise StorageError(f"{self.folder}: another `sweep run` of this study is going on; wait for it") from None
         except OSError as fault:
             raise StorageError(f"{self.folder}: cannot be written: {fault.strerror}") from fault
+        try:
+            yield
+        except KeyboardInterrupt:
+            raise StudyInterrupted("stopped before a configuration was begun; the same command starts again") from None
+        finally:
+            lock.release()
 
 
 @dataclass(frozen=True, slots=True)

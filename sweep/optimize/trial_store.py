@@ -81,7 +81,7 @@ class TrialStore:
 
     def _continued(self, study: "optuna.Study", identity: Mapping[str, Any], count: int) -> "optuna.Study":
         if not self._changed(study, identity):
-            self._end_stale(study)
+            self.end_stale(study)
             return study
         grown = self._create(study._storage, f"{self._name} {count + 1}", identity)
         for trial in self.trials(study, "COMPLETE"):
@@ -91,7 +91,7 @@ class TrialStore:
         return grown
 
     def _changed(self, study: "optuna.Study", identity: Mapping[str, Any]) -> bool:
-        """Tell whether the space has grown. Raises StudyChangedError where anything else is different.
+        """Tell whether the space has grown, or all is new. Raises StudyChangedError where anything else is different.
 
         Models may come with the space or the baseline, and go; one that has stayed must be the same.
         """
@@ -101,6 +101,8 @@ class TrialStore:
             changed = [name for name in changed if name != "models"]
         if not changed:
             return False
+        if not self.trials(study, "COMPLETE"):  # nothing was finished: nothing is there to protect
+            return True
         if changed != ["space"] or not extends(old["space"], identity["space"]):
             raise StudyChangedError(self._refusal(changed, old, identity))
         return True
@@ -110,15 +112,16 @@ class TrialStore:
         from optuna.trial import FixedTrial, create_trial
 
         configuration = Configuration.of(trial.user_attrs["settings"])
-        fixed = FixedTrial(dict(self._space.params(configuration)) if self.in_space(configuration) else {})
-        if fixed.params:
+        params = dict(self._space.params(configuration)) if self.in_space(configuration) else {}
+        fixed = FixedTrial(params)
+        if params:
             self._space.suggest(fixed)  # type: ignore[arg-type]  # Optuna's own stand-in for a Trial
         return create_trial(
             value=trial.value, params=fixed.params, distributions=fixed.distributions, user_attrs=trial.user_attrs,
             constraints=trial.constraints or None,
         )  # fmt: skip
 
-    def _end_stale(self, study: "optuna.Study") -> None:
+    def end_stale(self, study: "optuna.Study") -> None:
         """Fail trials that a killed run left running; the caller holds the study alone."""
         from optuna.trial import TrialState
 

@@ -60,7 +60,9 @@ class StudyResults:
         known = {o.configuration.id: o for o in self.completed.outcomes}
         if name not in known:
             cure = "`sweep run STUDY --json` and `StudyResults.trials()` list them"
-            raise InputError(f"configuration {name!r} is not in this study{nearest(name, known)}; {cure}")
+            raise InputError(
+                f"configuration {name!r} is not in this study{nearest(name, ('best', 'baseline', *known))}; {cure}"
+            )
         return known[name]
 
     def trials(self) -> "pd.DataFrame":

@@ -4,8 +4,10 @@ __all__ = ["score_file", "summary_lines"]
 
 import json
 import math
+import re
 import sys
 import uuid
+from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,16 +34,17 @@ def score_file(
     """
     limits = dict(map(_threshold, thresholds))
     aggregate = Aggregate()
+    lines = array("q")  # of the rows read so far: blank lines are no rows
     with _output(output) as out:
         try:
             scored = score_rows(
-                _rows(rows), label_min=label_min, label_max=label_max, thresholds=limits, convention=convention
+                _rows(rows, lines), label_min=label_min, label_max=label_max, thresholds=limits, convention=convention
             )
             for result in scored:
                 aggregate.add(result)
                 out.write(json.dumps(list(result.results), ensure_ascii=False, allow_nan=False) + "\n")
         except ValueError as fault:
-            raise InputError(f"{rows}: {fault}") from fault
+            raise InputError(f"{rows}{_line(str(fault), lines)}: {fault}") from fault
     return {
         "rows": aggregate.rows,
         "left_out": aggregate.left_out,
@@ -80,8 +83,15 @@ def _output(path: Path | None) -> Iterator[TextIO]:
         temporary.unlink(missing_ok=True)
 
 
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    return (record.fields for record in read_json_lines(Path("/dev/stdin") if str(path) == "-" else path))
+def _rows(path: Path, lines: "array[int]") -> Iterator[dict[str, Any]]:
+    for record in read_json_lines(Path("/dev/stdin") if str(path) == "-" else path):
+        lines.append(record.line)
+        yield record.fields
+
+
+def _line(fault: str, lines: "array[int]") -> str:
+    row = re.search(r"\brow (\d+)", fault)
+    return f", line {lines[int(row[1]) - 1]}" if row else ""
 
 
 def _threshold(text: str) -> tuple[str, float]:

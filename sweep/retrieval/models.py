@@ -43,7 +43,10 @@ class Model:
             raise ModelError(f"{self.name}: no tokenizer.json in {self.folder}; token offsets need a fast tokenizer")
         from tokenizers import Tokenizer
 
-        tokenizer = Tokenizer.from_file(str(found))
+        try:
+            tokenizer = Tokenizer.from_file(str(found))
+        except Exception as fault:  # the library raises nothing more exact
+            raise ModelError(f"{self.name}: {found} is no tokenizer: {fault}") from fault
         tokenizer.no_truncation()
         tokenizer.no_padding()
         return tokenizer
@@ -74,7 +77,10 @@ class Model:
         """Return a JSON file of the model, wherever its modules keep it; {} where it has none."""
         for path in (self.folder / file, *sorted(self.folder.glob(f"*/{file}"))):
             if path.exists():
-                content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+                try:
+                    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+                except ValueError as fault:
+                    raise ModelError(f"{self.name}: {path} is not JSON: {fault}") from fault
                 return content
         return {}
 
