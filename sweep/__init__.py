@@ -37,3 +37,7 @@ def __getattr__(name: str) -> object:
         if name in names:
             return getattr(importlib.import_module(home), name)
     raise AttributeError(f"module 'sweep' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -14,7 +14,7 @@ import logging
 import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -209,7 +209,8 @@ def _write(path: Path, key: str, artifact: Artifact, sync: bool = True) -> None:
                     os.fsync(f.fileno())
             temporary.replace(path)
         finally:
-            temporary.unlink(missing_ok=True)
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
 
 
 def _read(path: Path, key: str) -> Artifact | None:

@@ -90,6 +90,24 @@ def test_two_tables_open_at_once_see_each_others_rows(store: Store) -> None:
         assert rows.take(rows.find(keys)).tolist() == [[1, 1], [0, 0]]
 
 
+def test_compact_keeps_what_another_process_appends_meanwhile(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = (Rows(store, "stage", KEY) for _ in range(2))
+    keys = digest_texts(["a", "b", "c"])
+    for i in (0, 1):
+        one.append(keys[i : i + 1], np.full((1, 2), i, np.float32))
+    joined = one._joined
+
+    def and_then_another_appends() -> tuple[Array, Array]:
+        found = joined()
+        two.append(keys[2:], np.full((1, 2), 2, np.float32))
+        return found
+
+    monkeypatch.setattr(one, "_joined", and_then_another_appends)
+    one.compact()
+    rows = Rows(store, "stage", KEY)
+    assert rows.take(rows.find(keys))[:, 0].tolist() == [0, 1, 2]
+
+
 @pytest.mark.parametrize("damage", ["half", "zero bytes", "another segment"])
 def test_a_damaged_segment_loses_its_own_rows_only(store: Store, damage: str) -> None:
     rows, keys = store.rows("stage", KEY), digest_texts(["a", "b"])

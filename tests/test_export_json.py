@@ -50,6 +50,8 @@ def test_what_is_recommended_is_exported(workspace: Workspace, study: Path) -> N
     row = results.trials().loc[results.best.id]
     assert settings["expected"]["scores"] == {str(m): row[str(m)] for m in results.study.spec.reported}
     assert settings["expected"]["queries"] == 8
+    costs = ("context_tokens", "index_bytes", "latency_ms")
+    assert [settings["expected"][n] for n in costs] == [row[n] for n in costs]
     assert settings["provenance"]["collection"] == {"format": "beir"}
     assert settings["provenance"]["packages"]["retrieval-sweep"]
     assert settings["models"]["all-MiniLM-L6-v2"]["reads_tokens"] == 254

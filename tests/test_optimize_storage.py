@@ -245,3 +245,14 @@ def test_a_storage_of_the_user(workspace: Workspace) -> None:
     assert states(url) == {"COMPLETE": 6}
     assert not (workspace.folder / ".sweep/s/study.db").exists()
     assert workspace.load(study, storage=url).best == workspace.run(study, storage=url).best
+
+
+@pytest.mark.parametrize("name", ["s", "s before"])
+def test_a_study_of_someone_else_under_that_name(workspace: Workspace, name: str) -> None:
+    """A storage may be shared: what is not ours is neither continued nor a reason to fall over."""
+    url = f"sqlite:///{workspace.folder}/shared.db"
+    optuna.create_study(storage=url, study_name=name).add_trial(optuna.trial.create_trial(value=1.0))
+    ran = workspace.cli("run", workspace.study(), "--storage", url)
+    if ran.code:
+        assert "'s'" in one_line(ran, ran.code)
+    assert states(url, name) == {"COMPLETE": 1}

@@ -11,7 +11,7 @@ from small_workspace import BASELINE, DOCUMENTS, KEYWORD, LABELS, Workspace
 
 from metrics import evaluate
 from sweep.errors import NothingFeasibleError, StudyChangedError
-from sweep.optimize.runner import ATTEMPTS
+from sweep.optimize.objective import ATTEMPTS
 from sweep.present.results import StudyResults
 from sweep.retrieval.configuration import Configuration
 from sweep.retrieval.pipeline import Pipeline, Result

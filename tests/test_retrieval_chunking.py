@@ -1,6 +1,7 @@
 """Chunks: offsets that hold, nothing lost, limits kept, overlaps counted once, whatever the text."""
 
 import hashlib
+import unicodedata
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from sweep.errors import SettingsError
-from sweep.retrieval.chunking import LONG_WORD, Chunks, Tokens, context_tokens, cut, tokenize
+from sweep.retrieval.chunking import Chunks, Tokens, context_tokens, cut, tokenize
 from sweep.retrieval.configuration import DEFAULT_ENCODER
 from sweep.retrieval.models import find_model
 
@@ -92,31 +93,29 @@ def test_without_overlap_the_chunks_join_back(texts: list[str], size: int) -> No
     for code, text in enumerate(texts):
         joined = "".join(chunks.take(np.flatnonzero(chunks.doc == code)).texts(texts))
         assert visible(joined) == (visible(text) if count(text) else "")
-    assert int(chunks.tokens.sum()) == len(tokenize(PACKAGED, texts).start)
 
 
-def check_limit(texts: list[str], size: int, overlap: float, cut_words: bool) -> None:
-    """Tokenise each chunk again; those that begin inside a word only where `cut_words`."""
-    tokens = tokenize(PACKAGED, texts)
-    chunks = cut(tokens, texts, size, overlap)
-    begins_word = tokens.first[tokens.indptr[chunks.doc] + chunks.first_token]
-    for text, stated, new in zip(chunks.texts(texts), chunks.tokens.tolist(), begins_word.tolist(), strict=True):
-        assert stated <= size or count(text) == count(text[0])  # a character of more tokens than the size is not cut
-        if new or cut_words:
-            assert count(text) <= stated, text
+def check_limit(texts: list[str], size: int, overlap: float) -> None:
+    """Tokenise each chunk again: no more tokens than it says, nor than the size but for one character of more."""
+    chunks = chunked(texts, size, overlap)
+    for text, stated in zip(chunks.texts(texts), chunks.tokens.tolist(), strict=True):
+        letters = sum(not unicodedata.category(c).startswith("M") for c in text)
+        assert count(text) <= stated, text
+        assert stated <= size or letters <= 1, text
 
 
 @settings(max_examples=300, deadline=None)
 @given(documents, sizes, overlaps)
+@example(["한국어" * 40], 16, 0.0)
 def test_no_chunk_reads_as_more_tokens_than_it_says(texts: list[str], size: int, overlap: float) -> None:
-    check_limit(texts, size, overlap, cut_words=size >= LONG_WORD)
+    check_limit(texts, size, overlap)
 
 
 @pytest.mark.parametrize("size", [2, 4, 8, 16, 32])
 def test_the_limit_holds_where_words_have_to_be_cut(size: int) -> None:
     digests = [hashlib.sha512(bytes([i])).hexdigest()[:90] for i in range(40)]
     check_limit(
-        [*digests, "읽기쓰기" * 40, "internationalization " * 20, "x" * 101 + " end"], size, 0.25, cut_words=True
+        [*digests, "읽기쓰기" * 40, "한국어 " * 30, "internationalization " * 20, "x" * 101 + " end"], size, 0.25
     )
 
 
@@ -189,6 +188,13 @@ def test_combining_marks_stay_with_their_letter() -> None:
     for start, end in spans(chunked([text], 3, 0.0)):
         assert text[start] in "eo"
         assert end == len(text) or text[end] in "eo "
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_character_of_several_tokens_is_not_cut(size: int) -> None:
+    chunks = chunked(["한국어"], size, 0.0)  # decomposed to letters, a token each: 3, 3 and 2
+    assert chunks.texts(["한국어"]) == ["한", "국", "어"]
+    assert chunks.tokens.tolist() == [3, 3, 2]
 
 
 def test_many_documents_are_cut_as_each_alone() -> None:

@@ -29,7 +29,7 @@ def run(
     reranker: Any, store: Store, queries: list[str], candidates: Rankings, passages: Sequence[str] = PASSAGES
 ) -> tuple[Rankings, int]:
     rows = store.rows("pairs", reranker.fingerprint)
-    return rerank(reranker, rows, queries, lambda codes: [passages[i] for i in codes], candidates)
+    return rerank(reranker, rows, queries, lambda codes: [passages[i] for i in codes], candidates)[:2]
 
 
 @pytest.mark.parametrize(("depth", "expected"), [(6, 1.0), (3, 0.0)])

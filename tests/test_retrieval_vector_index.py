@@ -101,6 +101,16 @@ def test_ties_are_in_the_order_of_their_codes_wherever_k_cuts_them(k: int) -> No
     assert found.items.tolist() == [np.sort(same)[:k].tolist()] * 2
 
 
+@pytest.mark.parametrize("k", [1, 5, 30, 99])
+def test_scores_that_round_to_one_value_tie(k: int) -> None:  # CASES S33: differences of 1e-7 are noise
+    cosine = np.float32(0.5) + np.arange(100, dtype=np.float32) // 15 * np.float32(6e-8)  # the last the greatest
+    base = np.stack([cosine, np.sqrt(1 - cosine**2)], axis=1)
+    found = VectorIndex.build(base, "Flat").search(np.array([[1, 0]], np.float32), k)
+    assert len(np.unique(cosine)) > 5
+    assert found.items.tolist() == [list(range(k))]
+    assert found.scores.tolist() == [[0.5] * k]
+
+
 def test_a_zero_query_ties_everything() -> None:
     found = VectorIndex.build(vectors(100), "Flat").search(np.zeros((1, 24), np.float32), 30)
     assert found.items.tolist() == [list(range(30))]

@@ -5,6 +5,7 @@ __all__ = ["Bundle", "text", "write"]
 import json
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ def write(bundle: Bundle, folder: Path) -> list[Path]:
         except OSError as fault:
             raise StorageError(f"{path}: cannot be written: {fault.strerror or fault}") from fault
         finally:
-            temporary.unlink(missing_ok=True)
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
         paths.append(path)
     return paths

@@ -1,1 +1,1 @@
-"""."""
+"""Many configurations: what to try, what was tried, and the rest of it."""

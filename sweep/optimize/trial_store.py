@@ -2,6 +2,8 @@
 
 __all__ = ["TrialStore"]
 
+import re
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,24 +66,34 @@ class TrialStore:
         """Return the study under its greatest number, and how many there are."""
         import optuna
 
-        names = optuna.get_all_study_names(storage)
-        names = [n for n in names if n.rpartition(" ")[0] == self._name or n == self._name]
-        if not names:
+        ours = re.compile(re.escape(self._name) + r"(?: (\d+))?")
+        found = [m for n in optuna.get_all_study_names(storage) if (m := ours.fullmatch(n))]
+        if not found:
             return None, 0
-        newest = max(names, key=lambda n: int(n.removeprefix(self._name) or 1))
-        return optuna.load_study(study_name=newest, storage=storage), len(names)
+        newest = max(found, key=lambda m: int(m[1] or 1))
+        study = optuna.load_study(study_name=newest[0], storage=storage)
+        if "identity" not in study.user_attrs:
+            raise StudyChangedError(
+                f"the storage holds an Optuna study {newest[0]!r} that is not of sweep; give the study file another "
+                f"name (study: …), or another storage"
+            )
+        return study, len(found)
 
     def _create(self, storage: Any, name: str, identity: Mapping[str, Any]) -> "optuna.Study":
         import optuna
+        from optuna.exceptions import ExperimentalWarning
 
         study = optuna.create_study(storage=storage, study_name=name, direction="maximize")
-        study.set_metric_names([str(identity["objective"])])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExperimentalWarning)  # the dashboard shows the name; nothing depends on it
+            study.set_metric_names([str(identity["objective"])])
         study.set_user_attr("identity", dict(identity))
         return study
 
     def _continued(self, study: "optuna.Study", identity: Mapping[str, Any], count: int) -> "optuna.Study":
-        if not self._changed(study, identity):
-            self.end_stale(study)
+        grown_or_new = self._changed(study, identity)
+        self.end_stale(study)
+        if not grown_or_new:
             return study
         grown = self._create(study._storage, f"{self._name} {count + 1}", identity)
         for trial in self.trials(study, "COMPLETE"):

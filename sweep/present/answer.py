@@ -4,6 +4,7 @@ __all__ = ["answer", "answer_dict"]
 
 import json
 from collections.abc import Iterator
+from math import isfinite
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -168,11 +169,11 @@ def _account(results: StudyResults) -> Iterator[str]:
 
 def _score(name: str, value: float, sign: bool = False) -> str:
     digits = 1 if Measure.parse(name).name == "xdcg" else 3
-    return f"{value:{'+' if sign else ''}.{digits}f}"
+    return f"{value:{'+' if sign else ''}.{digits}f}" if isfinite(value) else "–"
 
 
 def _range(name: str, low: float, high: float, sign: bool = False) -> str:
-    return f"{_score(name, low, sign)} … {_score(name, high, sign)}"
+    return f"{_score(name, low, sign)} … {_score(name, high, sign)}" if isfinite(low) else "unknown"
 
 
 def _interval(name: str, line: Line) -> str:

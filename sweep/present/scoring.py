@@ -9,7 +9,7 @@ import sys
 import uuid
 from array import array
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -80,7 +80,8 @@ def _output(path: Path | None) -> Iterator[TextIO]:
     except OSError as fault:
         raise StorageError(f"{path}: cannot be written: {fault.strerror or fault}") from fault
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def _rows(path: Path, lines: "array[int]") -> Iterator[dict[str, Any]]:

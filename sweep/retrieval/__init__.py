@@ -1,1 +1,1 @@
-"""."""
+"""One configuration, run on a collection; knows nothing of Optuna."""

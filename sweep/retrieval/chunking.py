@@ -7,8 +7,10 @@ tokenise differently on its own, so chunks begin and end between words; only a w
 
 __all__ = ["Chunks", "Tokens", "context_tokens", "cut", "overlap_tokens", "tokenize"]
 
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -63,7 +65,6 @@ class Chunks:
 def tokenize(tokenizer: Any, texts: Sequence[str], advance: Callable[[int], None] = lambda n: None) -> Tokens:
     """Return the token offsets of every text; `tokenizer` is a `tokenizers.Tokenizer` without truncation.
 
-    A word of more than LONG_WORD characters counts one token a character: cut anywhere, no part of it can be more.
     `advance` is told the number of texts done.
     """
     starts: list[Ints] = []
@@ -85,14 +86,9 @@ def tokenize(tokenizer: Any, texts: Sequence[str], advance: Callable[[int], None
 def _offsets(encoding: Any) -> tuple[Ints, npt.NDArray[np.bool_]]:
     spans = np.array(encoding.offsets, np.int32).reshape(-1, 2)
     words = np.array([-1 if w is None else w for w in encoding.word_ids], np.int64)
-    start, length = spans[:, 0], spans[:, 1] - spans[:, 0]
+    start = spans[:, 0]
     first = np.ones(len(start), np.bool_)
     first[1:] = (words[1:] != words[:-1]) | (words[1:] < 0)
-    if length.size and length.max() > LONG_WORD:
-        repeat = np.where(length > LONG_WORD, length, 1)
-        within = np.arange(repeat.sum()) - np.repeat(np.cumsum(repeat) - repeat, repeat)
-        start = np.repeat(start, repeat) + within.astype(np.int32)
-        first = np.repeat(first, repeat) & (within == 0)
     return np.maximum.accumulate(start).astype(np.int32), first
 
 
@@ -113,8 +109,8 @@ def cut(tokens: Tokens, texts: Sequence[str], size: int, overlap: float) -> Chun
     token: list[int] = []
     for code, text in enumerate(texts):
         lo, hi = int(tokens.indptr[code]), int(tokens.indptr[code + 1])
-        where = tokens.start[lo:hi]
-        for i, j in _windows(where, tokens.first[lo:hi], size, overlap_tokens(size, overlap)):
+        where, first = _cuttable(tokens.start[lo:hi], tokens.first[lo:hi], text, size)
+        for i, j in _windows(where, first, size, overlap_tokens(size, overlap)):
             a = 0 if i == 0 else int(where[i])
             b = len(text) if j == len(where) else int(where[j])
             piece = text[a:b]
@@ -127,6 +123,35 @@ def cut(tokens: Tokens, texts: Sequence[str], size: int, overlap: float) -> Chun
                 count.append(j - i)
                 token.append(i)
     return Chunks(*(np.array(column, np.int32) for column in (doc, start, end, count, token)))
+
+
+def _cuttable(start: Ints, first: npt.NDArray[np.bool_], text: str, size: int) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    """Return the tokens with those of words that have to be cut spread over their characters.
+
+    A part of a word may be more tokens by itself than within its word, but not more than its letters are.
+    """
+    begins = np.flatnonzero(first)
+    ends = np.append(begins[1:], len(start))
+    long = np.diff(np.append(start, len(text))) > LONG_WORD
+    cut_up = (ends - begins > size) | (np.add.reduceat(long, begins) > 0 if len(begins) else False)
+    parts, at = [], 0
+    for i, j in zip(begins[cut_up].tolist(), ends[cut_up].tolist(), strict=True):
+        stop = int(start[j]) if j < len(start) else len(text)
+        letters = [_letters(c) for c in text[start[i] : stop]]
+        counts = np.maximum(np.bincount(start[i:j] - start[i], minlength=len(letters)), letters)
+        spread = np.repeat(np.arange(start[i], stop, dtype=np.int32), counts)
+        parts += [(start[at:i], first[at:i]), (spread, np.arange(len(spread)) == 0)]
+        at = j
+    if not parts:
+        return start, first
+    parts.append((start[at:], first[at:]))
+    return np.concatenate([s for s, _ in parts]), np.concatenate([f for _, f in parts])
+
+
+@lru_cache(maxsize=10_000)
+def _letters(character: str) -> int:
+    """Return the most tokens that a character can be: its letters when decomposed; 0 for a mark."""
+    return sum(not unicodedata.category(c).startswith(("M", "C")) for c in unicodedata.normalize("NFD", character))
 
 
 def overlap_tokens(size: int, overlap: float) -> int:

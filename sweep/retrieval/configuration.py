@@ -21,7 +21,8 @@ DEFAULT_ENCODER = "all-MiniLM-L6-v2"
 ALGORITHMS = ("keyword", "vector", "hybrid", "semantic")
 FIRST_STAGES = ("keyword", "vector", "hybrid")
 RERANKERS = ("late-interaction", "cross-encoder")
-INDEX = re.compile(r"Flat|HNSW[1-9]\d*")
+INDEX = re.compile(r"Flat|HNSW([2-9]|[1-9][0-9]|[1-9][0-9][0-9])")
+MOST = 10**9  # of whole numbers: beyond what any library below counts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +65,7 @@ class Configuration:
         filled: dict[str, Any] = {
             n: p.default if settings.get(n) is None else settings[n] for n, p in PARAMETERS.items()
         }
-        cast: dict[str, Any] = {n: v if v is None else PARAMETERS[n].cast(v) for n, v in filled.items()}
+        cast: dict[str, Any] = {n: v if v is None else PARAMETERS[n].plain(v) for n, v in filled.items()}
         full = cls(**cast)
         if full.reranker == "late-interaction" and full.reranker_model is None:
             full = replace(full, reranker_model=DEFAULT_ENCODER)
@@ -122,6 +123,10 @@ class Parameter:
     ok: Callable[[Any], bool]
     applies: Callable[[Configuration], bool]
 
+    def plain(self, value: Any) -> Any:
+        """Return the value as it is written: 1.0 where a number may have a part, and 0.0 for −0.0."""
+        return self.cast(value) + 0 if self.cast is not str else value
+
     def check(self, name: str, value: Value) -> None:
         """Raise SettingsError unless `value` is of the right type and range."""
         try:
@@ -129,6 +134,8 @@ class Parameter:
             typed = isinstance(value, str) if self.cast is str else number and self.cast(value) == value
         except (ValueError, OverflowError):  # NaN, infinity, or beyond a float
             typed = False
+        if typed and self.cast is int and isinstance(value, int | float) and value > MOST:
+            raise SettingsError(f"{name}: {value!r} is not allowed; allowed: {self.allowed}, at most {MOST:,}")
         if not typed or not self.ok(value):
             raise SettingsError(f"{name}: {value!r} is not allowed; allowed: {self.allowed}")
 
@@ -168,7 +175,11 @@ PARAMETERS: dict[str, Parameter] = {
     "top_k": _whole(10, _always),
     "encoder": Parameter(DEFAULT_ENCODER, str, "a model id or folder", bool, _vector),
     "index": Parameter(
-        "Flat", str, "Flat or HNSW with its number of links, as HNSW32", lambda v: bool(INDEX.fullmatch(v)), _vector
+        "Flat",
+        str,
+        "Flat, or HNSW with its number of links from 2 to 999, as HNSW32",
+        lambda v: bool(INDEX.fullmatch(v)),
+        _vector,
     ),
     "ef_search": _whole(64, lambda c: _vector(c) and str(c.index).startswith("HNSW")),
     "analyzer": Parameter("english", str, *_one_of(("english", "plain")), _keyword),

@@ -77,7 +77,7 @@ class SentenceTransformerEncoder:
     def encode(self, texts: Sequence[str], role: Role) -> Floats:
         """Return unit vectors, float32 (n, d)."""
         vectors = self._loaded.encode(
-            list(texts), prompt=self.prompt(role) or None, batch_size=len(texts), show_progress_bar=False,
+            list(texts), prompt=self.prompt(role), batch_size=len(texts), show_progress_bar=False,
             convert_to_tensor=True,
         )  # fmt: skip
         return unit(vectors.float().cpu().numpy())
@@ -85,7 +85,7 @@ class SentenceTransformerEncoder:
     def token_vectors(self, texts: Sequence[str], role: Role) -> list[Floats]:
         """Return the unit vectors of each text's tokens, special tokens included, float32 (tokens, d) each."""
         vectors = self._loaded.encode(
-            list(texts), prompt=self.prompt(role) or None, batch_size=len(texts), show_progress_bar=False,
+            list(texts), prompt=self.prompt(role), batch_size=len(texts), show_progress_bar=False,
             output_value="token_embeddings", convert_to_tensor=True,
         )  # fmt: skip
         return [unit(v.float().cpu().numpy()) for v in vectors]

@@ -10,18 +10,19 @@ computes: without the constant factor k1 + 1, and with an inverse document frequ
 
 __all__ = ["KeywordIndex", "analyze"]
 
-import re
+import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+import regex
 from scipy import sparse
 
 from metrics import Rankings
 from metrics.rankings import from_columns
 from sweep.artifacts import Artifact
 
-WORD = re.compile(r"\w+")
+WORD = regex.compile(r"[\w\p{M}]+")  # vowel signs and other marks belong to their word
 ENGLISH_STOP_WORDS = frozenset(
     [
         "a",
@@ -65,13 +66,15 @@ _BLOCK = 1 << 24  # scores held at a time
 def analyze(texts: Sequence[str], analyzer: str) -> tuple[sparse.csr_array, list[str]]:
     """Return (term counts int32 (n, terms), the terms) of the texts.
 
-    "plain": words in lower case. "english": the same, stop words dropped, and Porter2 stems.
+    "plain": words in lower case, accents in their composed form (NFC). "english": the same, stop words dropped, and
+    Porter2 stems.
     """
     codes: dict[str, int] = {}
     columns: list[int] = []
     ends: list[int] = [0]
     for text in texts:
-        columns += [codes.setdefault(word, len(codes)) for word in WORD.findall(text.lower())]
+        found = WORD.findall(unicodedata.normalize("NFC", text.lower()))
+        columns += [codes.setdefault(word, len(codes)) for word in found]
         ends.append(len(columns))
     words = list(codes)
     counts = sparse.csr_array(
@@ -138,7 +141,7 @@ class KeywordIndex:
         dl = np.asarray(c.sum(axis=1), np.float64).ravel()
         df = np.bincount(c.indices, minlength=c.shape[1])
         idf = np.log1p((c.shape[0] - df + 0.5) / (df + 0.5))
-        norm = k1 * (1 - b + b * dl / (dl.mean() or 1.0))
+        norm = k1 * (1 - b + b * dl / ((dl.mean() if len(dl) else 0) or 1.0))
         gain = idf[c.indices] * tf / (tf + np.repeat(norm, np.diff(c.indptr)))
         return sparse.csr_array((gain.astype(np.float32), c.indices, c.indptr), shape=c.shape).T
 

@@ -5,6 +5,7 @@ __all__ = ["Model", "find_model"]
 import hashlib
 import importlib.util
 import json
+import os
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -94,7 +95,7 @@ def find_model(name: str, base: Path | None = None) -> Model:
     """
     if name in (DEFAULT_ENCODER, f"sentence-transformers/{DEFAULT_ENCODER}"):
         return _packaged()
-    folder = (base or Path()) / Path(name).expanduser()
+    folder = (base or Path()) / os.path.expanduser(name)  # noqa: PTH111 - pathlib's raises for an unknown user
     if folder.is_dir():
         return Model(name, folder)
     if name.startswith((".", "/", "~")):
@@ -119,12 +120,11 @@ def _packaged() -> Model:
 
 def _from_hub(name: str) -> Path:
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
 
     try:
         return Path(snapshot_download(name, allow_patterns=list(_NEEDED), local_files_only=True))
-    except (LocalEntryNotFoundError, ValueError):
-        pass  # not here yet
+    except Exception:
+        pass
     try:
         return Path(snapshot_download(name, allow_patterns=list(_NEEDED)))
     except Exception as fault:

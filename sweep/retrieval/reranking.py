@@ -179,7 +179,8 @@ def rerank(
             rows.compact()
         position = rows.find(digests)
     reranked = np.full(pool.items.shape, -np.inf, np.float32)
-    reranked[query, place] = rows.take(position)[:, 0]
+    if len(pairs):
+        reranked[query, place] = rows.take(position)[:, 0]
     return rank(pool.items, reranked), new, read
 
 
