@@ -227,7 +227,9 @@ def _read(path: Path, key: str) -> Artifact | None:
         return Artifact(arrays, json.loads(header["meta"]))
     except FileNotFoundError:  # compacted or pruned by another process since it was listed
         return None
-    except (SafetensorError, ValueError, OSError) as fault:
+    except OSError as fault:
+        raise StorageError(f"{path}: cannot be read: {fault.strerror or fault}") from fault
+    except (SafetensorError, ValueError) as fault:
         aside = path.with_suffix(f".{uuid.uuid4().hex[:8]}.bad")
         try:
             path.replace(aside)

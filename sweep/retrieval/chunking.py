@@ -151,7 +151,9 @@ def _cuttable(start: Ints, first: npt.NDArray[np.bool_], text: str, size: int) -
 @lru_cache(maxsize=10_000)
 def _letters(character: str) -> int:
     """Return the most tokens that a character can be: its letters when decomposed; 0 for a mark."""
-    return sum(not unicodedata.category(c).startswith(("M", "C")) for c in unicodedata.normalize("NFD", character))
+    return sum(
+        not unicodedata.category(c).startswith(("Mn", "Me", "C", "Z")) for c in unicodedata.normalize("NFD", character)
+    )
 
 
 def overlap_tokens(size: int, overlap: float) -> int:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from sweep.artifacts import Rows, digest_texts, fingerprint
 from sweep.errors import ModelError
-from sweep.retrieval.models import Model
+from sweep.retrieval.models import Model, without_loading_bar
 
 Floats = npt.NDArray[np.float32]
 Role = Literal["query", "passage"]
@@ -104,7 +104,8 @@ class SentenceTransformerEncoder:
 
         options = {"dtype": getattr(torch, precision()), "use_safetensors": True}
         try:
-            return SentenceTransformer(str(self.model.folder), model_kwargs=options, local_files_only=True)
+            with without_loading_bar():
+                return SentenceTransformer(str(self.model.folder), model_kwargs=options, local_files_only=True)
         except Exception as fault:
             raise ModelError(f"{self.name}: cannot be loaded from {self.model.folder}: {fault}") from fault
 

@@ -1,11 +1,13 @@
 """Where a model's files are, whether they are the published ones, and what its tokenizer reads."""
 
-__all__ = ["Model", "find_model"]
+__all__ = ["Model", "find_model", "without_loading_bar"]
 
 import hashlib
 import importlib.util
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -101,6 +103,18 @@ def find_model(name: str, base: Path | None = None) -> Model:
     if name.startswith((".", "/", "~")):
         raise ModelError(f"model {name!r}: no such folder: {folder}")
     return Model(name, _from_hub(name))
+
+
+@contextmanager
+def without_loading_bar() -> Iterator[None]:
+    """Hold back transformers' bar for the weights within the block; our own progress says what is going on."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def _packaged() -> Model:

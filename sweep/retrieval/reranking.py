@@ -16,7 +16,7 @@ from metrics import Rankings, rank
 from sweep.artifacts import Rows, digest_texts, fingerprint
 from sweep.errors import ModelError
 from sweep.retrieval.embedding import SentenceTransformerEncoder, batches, precision, several_at_once
-from sweep.retrieval.models import Model
+from sweep.retrieval.models import Model, without_loading_bar
 
 Floats = npt.NDArray[np.float32]
 Pairs = npt.NDArray[np.int64]
@@ -130,7 +130,8 @@ class CrossEncoderReranker:
 
         options = {"dtype": getattr(torch, precision()), "use_safetensors": True}
         try:
-            return CrossEncoder(str(self._model.folder), model_kwargs=options, local_files_only=True)
+            with without_loading_bar():
+                return CrossEncoder(str(self._model.folder), model_kwargs=options, local_files_only=True)
         except Exception as fault:
             raise ModelError(f"{self._model.name}: cannot be loaded as a cross-encoder: {fault}") from fault
 
