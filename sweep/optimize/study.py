@@ -33,7 +33,15 @@ if TYPE_CHECKING:
 
 HOME = Path(".sweep")
 COMMON_CHUNK_SIZE = 512
-NOW = ("embedded", "pairs_scored", "indexes_built", "indexes_reused", "searches_run", "searches_reused")
+NOW = (
+    "embedded",
+    "pairs_scored",
+    "passages_read",
+    "indexes_built",
+    "indexes_reused",
+    "searches_run",
+    "searches_reused",
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -18,7 +18,6 @@ from sweep.decide.recommendation import Line, Recommendation
 from sweep.present.results import StudyResults
 from sweep.retrieval.configuration import Configuration
 
-SHOWN_IN_TABLE = ("chunk_size", "chunk_overlap", "index", "ef_search", "top_k")
 UNITS = {"chunk_size": "tokens", "chunk_overlap": "of chunk_size", "top_k": "chunks", "pool": "chunks reranked"}
 
 
@@ -35,10 +34,11 @@ def answer(results: StudyResults) -> RenderableType:
         Text(),
         Text(f"Runners-up, by estimated {r.measure}", style="bold"),
         _runners_up(r),
+        Text("→ recommended  • may be the best at 95 %  b baseline; chunks: size/overlap"),
         Text(),
         *(Text(f"Data: {line}") for line in health(results.study.collection).warnings()),
         *(Text(line) for line in _account(results)),
-        *(Text(line) for line in _next(results)),
+        *(Text(line, no_wrap=True, overflow="ignore") for line in _next(results)),  # to be copied whole
     ]
     return Group(*parts)
 
@@ -86,26 +86,32 @@ def _settings(c: Configuration) -> Table:
 
 def _comparison(r: Recommendation) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for column in ("", "recommended", "95 %", "baseline", "95 %", "difference", "95 %", "wins/ties/losses"):
+    for column in ("", "recommended", "baseline", "difference"):
         table.add_column(column, justify="left" if not column else "right", no_wrap=True)
     a, b = r.recommended, r.baseline
     for name in a.scores:
-        row = [name, _score(name, a.scores[name]), _interval(name, a)]
+        row = [name, f"{_score(name, a.scores[name])} {_interval(name, a)}"]
         if b:
             d = r.differences[name]
-            row += [_score(name, b.scores[name]), _interval(name, b), _score(name, d.mean, sign=True)]
-            row += [_range(name, d.low, d.high, sign=True), f"{d.wins}/{d.ties}/{d.losses}"]
+            row += [f"{_score(name, b.scores[name])} {_interval(name, b)}"]
+            row += [f"{_score(name, d.mean, sign=True)} {_range(name, d.low, d.high, sign=True)}"]
         table.add_row(*row, style="bold" if name == str(r.measure) else None)
     for name, value in a.costs.items():
-        row = [_label(name), _cost(name, value), ""]
+        row = [_label(name), _cost(name, value)]
         if b:
-            row += [_cost(name, b.costs[name]), "", _cost(name, value - b.costs[name], sign=True), "", ""]
+            row += [_cost(name, b.costs[name]), _cost(name, value - b.costs[name], sign=True)]
         table.add_row(*row)
     return table
 
 
 def _sureness(r: Recommendation) -> Iterator[str]:
     s, measure = r.selection, r.measure
+    if r.baseline:
+        d = r.differences[str(measure)]
+        yield (
+            f"Ranges are 95 % intervals. Against the baseline, {measure} is better on {d.wins} queries, "
+            f"equal on {d.ties}, worse on {d.losses}."
+        )
     yield f"Why this one: {s.reason}."
     if s.clear:
         yield f"{r.argmax.configuration.id} alone may be the best at 95 %."
@@ -126,25 +132,26 @@ def _sureness(r: Recommendation) -> Iterator[str]:
 
 
 def _runners_up(r: Recommendation) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for column in ("id", "algorithm", *SHOWN_IN_TABLE, str(r.measure), "estimate", "holes", "tokens", "ms", ""):
-        left = column in ("id", "algorithm", "index", "")
-        table.add_column(column.removeprefix("chunk_"), justify="left" if left else "right", no_wrap=True)
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
+    name = str(r.measure)
+    for column in ("", "id", "algorithm", "chunks", "index", "top_k", name, "estimate", "holes", "tokens", "ms"):
+        left = column in ("", "id", "algorithm", "index")
+        table.add_column(column, justify="left" if left else "right", no_wrap=True)
     for line in (r.recommended, *r.runners_up):
-        c, name = line.configuration, str(r.measure)
-        holes = line.scores.get("holes_ratio")
-        marks = ["recommended"] * (line is r.recommended) + ["may be best"] * line.may_be_best
-        marks += ["baseline"] * bool(_is_baseline(r, line))
+        c = line.configuration
+        marks = "→" * (line is r.recommended) + "•" * line.may_be_best + "b" * bool(_is_baseline(r, line))
         table.add_row(
+            marks,
             c.id,
             c.algorithm,
-            *("–" if (v := getattr(c, p)) is None else f"{v}" for p in SHOWN_IN_TABLE),
+            f"{c.chunk_size}/{c.chunk_overlap:g}",
+            c.index or "–",
+            str(c.top_k),
             _score(name, line.scores[name]),
             _score(name, line.estimate),
-            "–" if holes is None else f"{holes:.0%}",
+            f"{line.scores['holes_ratio']:.0%}",
             f"{line.costs['context_tokens']:,.0f}",
             f"{line.costs['latency_ms']:,.0f}",
-            ", ".join(marks),
         )
     return table
 
@@ -160,11 +167,12 @@ def _account(results: StudyResults) -> Iterator[str]:
     if truncated:
         yield f"     up to {truncated:.1%} of the chunks are longer than the encoder reads (allow_truncation: true)."
     if work:
+        yield f"     texts {work['texts']:,} / distinct {work['distinct']:,} / embedded now {work['embedded']:,}"
         yield (
-            f"     texts {work['texts']:,} / distinct {work['distinct']:,} / embedded now {work['embedded']:,}; "
-            f"pairs reranked {work['pairs']:,} / scored now {work['pairs_scored']:,}; "
-            f"indexes built {work['indexes_built']}, searches {work['searches_run']}."
+            f"     pairs reranked {work['pairs']:,} / scored now {work['pairs_scored']:,}, "
+            f"reading {work['passages_read']:,} passages"
         )
+        yield f"     indexes built now {work['indexes_built']}, searches run now {work['searches_run']}"
 
 
 def _score(name: str, value: float, sign: bool = False) -> str:
@@ -173,7 +181,7 @@ def _score(name: str, value: float, sign: bool = False) -> str:
 
 
 def _range(name: str, low: float, high: float, sign: bool = False) -> str:
-    return f"{_score(name, low, sign)} … {_score(name, high, sign)}" if isfinite(low) else "unknown"
+    return f"{_score(name, low, sign)}…{_score(name, high, sign)}" if isfinite(low) else "unknown"
 
 
 def _interval(name: str, line: Line) -> str:

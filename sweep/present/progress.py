@@ -13,7 +13,7 @@ class Bar:
 
     def __init__(self) -> None:
         columns = (
-            BarColumn(24),
+            BarColumn(12),
             TaskProgressColumn(),
             TimeElapsedColumn(),
             TextColumn("left"),
