@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -110,11 +111,15 @@ def without_loading_bar() -> Iterator[None]:
     """Hold back transformers' bar for the weights within the block; our own progress says what is going on."""
     from transformers.utils import logging
 
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    try:
-        yield
-    finally:
-        logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+    shown = logging.is_progress_bar_enabled()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the hub's bars may be off by an environment variable: not ours to say
+        logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+        try:
+            yield
+        finally:
+            if shown:
+                logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def _packaged() -> Model:
