@@ -6,14 +6,14 @@ foreign or of another format is set aside (`.bad`) and built again. One process 
 lock is the operating system's, so it falls with a process that dies.
 """
 
-__all__ = ["CODE", "Artifact", "Rows", "Store", "digest_texts", "fingerprint"]
+__all__ = ["CODE", "Artifact", "Rows", "Store", "digest_texts", "fingerprint", "replaced"]
 
 import hashlib
 import json
 import logging
 import os
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -198,15 +198,25 @@ def _write(path: Path, key: str, artifact: Artifact, sync: bool = True) -> None:
 
     arrays = {n: np.ascontiguousarray(a) for n, a in artifact.arrays.items()}
     header = {"format": _FORMAT, "key": key, "digest": _digest(arrays), "meta": json.dumps(dict(artifact.meta))}
-    temporary = path.with_name(f".{path.stem}.{uuid.uuid4().hex}.tmp")
+    with replaced(path) as temporary:
+        save_file(arrays, temporary, metadata=header)
+        temporary.chmod(0o644)  # a cache may be shared; safetensors makes files for their owner alone
+        if sync:
+            with temporary.open("rb+") as f:
+                os.fsync(f.fileno())
+
+
+@contextmanager
+def replaced(path: Path) -> Iterator[Path]:
+    """Yield a temporary name beside `path` to write to; it takes the place of `path` when the block ends well.
+
+    Raises StorageError where the file system refuses.
+    """
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     with _storage(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            save_file(arrays, temporary, metadata=header)
-            temporary.chmod(0o644)  # a cache may be shared; safetensors makes files for their owner alone
-            if sync:
-                with temporary.open("rb+") as f:
-                    os.fsync(f.fileno())
+            yield temporary
             temporary.replace(path)
         finally:
             with suppress(OSError):
@@ -247,7 +257,7 @@ def _storage(path: Path) -> Any:
     try:
         yield
     except OSError as fault:
-        raise StorageError(f"{path}: cannot be read or written: {fault.strerror or fault}") from fault
+        raise StorageError(f"{path}: cannot be written: {fault.strerror or fault}") from fault
     except Exception as fault:  # safetensors reports a full disk as its own error
         if type(fault).__name__ == "SafetensorError":
             raise StorageError(f"{path}: cannot be written: {fault}") from fault

@@ -150,7 +150,7 @@ def test_combinations_that_cannot_run_are_counted(workspace: Workspace) -> None:
     assert "cannot run" not in out
     semantic = {"algorithm": ["keyword", "semantic"], "chunk_size": 16, "top_k": 30, "pool": 20}
     out = workspace.cli("run", workspace.study(semantic, study="other", baseline={**BASELINE, "top_k": 30})).out
-    assert "1 combinations cannot run: pool 20 is smaller than top_k 30" in " ".join(out.split())
+    assert "1 combination cannot run: pool 20 is smaller than top_k 30" in " ".join(out.split())
 
 
 def test_a_single_query_is_answered_without_nan(workspace: Workspace) -> None:

@@ -119,7 +119,6 @@ def recommend(spec: StudySpec, judgments: Judgments, outcomes: Sequence[Outcome]
         feasible,
         cost_order=spec.cost,
         tolerance=spec.tolerance,
-        baseline=baseline if baseline >= 0 else None,
         violated=violated,
         seed=spec.seed,
     )

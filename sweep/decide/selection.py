@@ -13,10 +13,8 @@ from numpy.typing import NDArray
 from metrics.inference import (
     EQUAL,
     NonInferior,
-    PairedDifference,
     confidence_set,
     non_inferior,
-    paired_difference,
     smooth,
 )
 from sweep.errors import InputError, NothingFeasibleError, nearest
@@ -35,8 +33,7 @@ class Selection:
     the greatest estimate (simultaneously, at the level asked for): both nan where not feasible. weight, 0…1, is the
     share of what the swept settings' main effects leave unexplained that was kept. more_queries is about how many
     more judged queries would let `promising` qualify, the cheapest of those cheaper than the recommended whose
-    estimated loss is at most half the tolerance; both are None where there is none. gain is recommended − baseline on
-    the same queries.
+    estimated loss is at most half the tolerance; both are None where there is none.
     """
 
     recommended: int
@@ -49,7 +46,6 @@ class Selection:
     weight: float
     promising: int | None
     more_queries: int | None
-    gain: PairedDifference | None
     reason: str
 
     @property
@@ -80,7 +76,6 @@ def select(
     *,
     cost_order: Sequence[str],
     tolerance: float,
-    baseline: int | None = None,
     violated: Mapping[str, Mask] | None = None,
     seed: int = 0,
     level: float = 0.95,
@@ -125,7 +120,6 @@ def select(
         weight=smoother.weight,
         promising=None if promising is None else order[promising],
         more_queries=more,
-        gain=None if baseline is None else paired_difference(table[recommended], table[baseline], level=level),
         reason=_reason(shown, tolerance, None if promising is None else configurations[order[promising]], more),
     )
 
@@ -164,7 +158,9 @@ def _reason(shown: NonInferior, tolerance: float, promising: Configuration | Non
         return text
     if more is None:
         return f"{text}: these queries are too few to tell whether the cheaper {promising.id} is"
-    return f"{text}: about {more} more queries would let the cheaper {promising.id} qualify"
+    return (
+        f"{text}: about {more} more {'query' if more == 1 else 'queries'} would let the cheaper {promising.id} qualify"
+    )
 
 
 def _why_nothing(total: int, violated: Mapping[str, Mask]) -> str:

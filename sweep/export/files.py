@@ -3,13 +3,11 @@
 __all__ = ["Bundle", "text", "write"]
 
 import json
-import uuid
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from sweep.errors import StorageError
+from sweep.artifacts import replaced
 
 Bundle = Mapping[str, Any]  # file name → JSON value, or text
 
@@ -25,16 +23,7 @@ def write(bundle: Bundle, folder: Path) -> list[Path]:
     """Write the files of a bundle into a folder, made where absent; each is whole or not there. Raises StorageError."""
     paths = []
     for name, content in bundle.items():
-        path = folder / name
-        temporary = path.with_name(f".{name}.{uuid.uuid4().hex}.tmp")
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
+        with replaced(folder / name) as temporary:
             temporary.write_text(text(content), encoding="utf-8")
-            temporary.replace(path)
-        except OSError as fault:
-            raise StorageError(f"{path}: cannot be written: {fault.strerror or fault}") from fault
-        finally:
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)
-        paths.append(path)
+        paths.append(folder / name)
     return paths

@@ -2,7 +2,6 @@
 
 __all__ = ["answer", "answer_dict"]
 
-import json
 from collections.abc import Iterator
 from math import isfinite
 from typing import Any
@@ -15,6 +14,8 @@ from rich.text import Text
 from metrics import Measure
 from sweep.collection import health
 from sweep.decide.recommendation import Line, Recommendation
+from sweep.optimize.objective import describe
+from sweep.optimize.outcome import Outcome
 from sweep.present.results import StudyResults
 from sweep.retrieval.configuration import Configuration
 
@@ -53,7 +54,7 @@ def answer_dict(results: StudyResults) -> dict[str, Any]:
             "finished": len(done.outcomes), "ran_now": done.ran, "planned": done.planned,
             "invalid": dict(done.invalid), "failed": dict(done.failures),
             "truncated": max((o.truncated for o in done.outcomes), default=0.0),
-            "all": json.loads(results.trials().to_json(orient="index", double_precision=15)),
+            "all": {o.configuration.id: _plain(o, results) for o in done.outcomes},
         },
         "collection": health(results.study.collection).to_dict(),
         "work": dict(done.work),
@@ -75,6 +76,11 @@ def _next(results: StudyResults) -> Iterator[str]:
 
 def _is_baseline(r: Recommendation, line: Line) -> str:
     return " (the baseline)" if r.baseline and line.configuration == r.baseline.configuration else ""
+
+
+def _plain(o: Outcome, results: StudyResults) -> dict[str, Any]:
+    facts = describe(o, results.study.collection.judgments.answerable)
+    return {name: facts[name] for name in ("settings", "scores", "costs")}
 
 
 def _settings(c: Configuration) -> Table:
@@ -160,7 +166,7 @@ def _account(results: StudyResults) -> Iterator[str]:
     done, work = results.completed, results.completed.work
     yield f"Run: {len(done.outcomes)} of {done.planned} configurations finished, {done.ran} of them now."
     for reason, count in done.invalid.items():
-        yield f"     {count} combinations cannot run: {reason}."
+        yield f"     {count} combination{'s' * (count > 1)} cannot run: {reason}."
     for what, why in list(done.failures.items())[:3]:
         yield f"     failed: {what}: {why}"
     truncated = max((o.truncated for o in done.outcomes), default=0.0)

@@ -6,17 +6,17 @@ import json
 import math
 import re
 import sys
-import uuid
 from array import array
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
 from metrics.documents import Convention
 from metrics.foundry import Aggregate, score_rows
+from sweep.artifacts import replaced
 from sweep.collection.records import read_json_lines
-from sweep.errors import InputError, StorageError
+from sweep.errors import InputError
 
 
 def score_file(
@@ -72,16 +72,8 @@ def _output(path: Path | None) -> Iterator[TextIO]:
     if path is None:
         yield sys.stdout
         return
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        with temporary.open("w", encoding="utf-8") as out:
-            yield out
-        temporary.replace(path)
-    except OSError as fault:
-        raise StorageError(f"{path}: cannot be written: {fault.strerror or fault}") from fault
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+    with replaced(path) as temporary, temporary.open("w", encoding="utf-8") as out:
+        yield out
 
 
 def _rows(path: Path, lines: "array[int]") -> Iterator[dict[str, Any]]:
