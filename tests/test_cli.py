@@ -239,3 +239,12 @@ def test_a_reader_that_goes_away_is_no_fault(workspace: Workspace) -> None:
     assert "Traceback" not in done.stderr
     assert "Exception ignored" not in done.stderr
     assert done.returncode in (0, 1)  # Click's convention is 1
+
+
+def test_the_rows_are_never_written_over(workspace: Workspace) -> None:
+    path = written(workspace, ROW)
+    before = path.read_bytes()
+    ran = workspace.cli("score", path, "-o", path)
+    assert ran.code == 2
+    assert "give -o another file" in ran.err
+    assert path.read_bytes() == before

@@ -32,6 +32,8 @@ def score_file(
 
     Raises InputError naming the file and what is wrong with which row, StorageError where `output` cannot be written.
     """
+    if output is not None and output.resolve() == rows.resolve():
+        raise InputError(f"{output}: the results would take the place of the rows; give -o another file")
     limits = dict(map(_threshold, thresholds))
     aggregate = Aggregate()
     lines = array("q")  # of the rows read so far: blank lines are no rows
