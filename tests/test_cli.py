@@ -134,14 +134,6 @@ def test_thresholds_and_scale(workspace: Workspace) -> None:
     assert workspace.cli("score", rows, "--label-min", 4).code == 2
 
 
-def test_scoring_onto_the_rows_themselves_loses_nothing(workspace: Workspace) -> None:
-    rows = written(workspace, ROW, PERFECT)
-    before = rows.read_text()
-    printed = workspace.cli("score", rows).out
-    workspace.cli("score", rows, "-o", rows)
-    assert rows.read_text() in (before, printed)
-
-
 @pytest.mark.parametrize("fault", ["no such file", "bad row"])
 def test_a_fault_does_not_touch_the_results_of_before(workspace: Workspace, fault: str) -> None:
     workspace.cli("score", written(workspace, ROW), "-o", "out.jsonl")
