@@ -1,0 +1,44 @@
+"""The README says what is so: its study file is the quickstart's, its examples run, no parameter is missing."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from sweep.cli import app
+from sweep.optimize.plan import Plan
+from sweep.optimize.study_file import load_study
+from sweep.retrieval.configuration import PARAMETERS
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+STUDY = ROOT / "studies/quickstart.yaml"
+
+
+def test_the_study_file_is_the_quickstarts() -> None:
+    assert STUDY.read_text(encoding="utf-8").strip() in README
+
+
+def test_the_number_of_configurations_is_right() -> None:
+    grid = Plan(load_study(STUDY)).grid
+    assert grid is not None
+    assert f"the space has {len(grid)} configurations: all of them are run" in README
+    assert f"Run: {len(grid)} of {len(grid)} configurations finished, {len(grid)} of them now." in README
+
+
+def test_every_parameter_is_explained() -> None:
+    named = {name for row in re.findall(r"^\| (`[^|]*) \|", README, re.M) for name in re.findall(r"`(\w+)`", row)}
+    assert named == set(PARAMETERS)
+
+
+def test_every_command_is_listed() -> None:
+    commands = {command.callback.__name__ for command in app.registered_commands if command.callback}
+    assert commands == set(re.findall(r"^    sweep (\w+) ", README, re.M))
+
+
+def test_the_example_of_metrics_gives_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    example = next(code for code in re.findall(r"```python\n(.*?)```", README, re.S) if "from metrics" in code)
+    exec(compile(example, "README.md", "exec"), {})
+    said = re.search(r"# (0\.\d+)", example)
+    assert said is not None
+    assert round(float(capsys.readouterr().out), 4) == float(said[1])  # NDCG@3 of the base check in CASES
