@@ -121,9 +121,8 @@ class Study(Plan):
         with self._alone():
             known = self._record()
             if known and not self.left(known.finished, trials, sampled):
-                return self._completed(
-                    known, 0, {}, trials
-                )  # without Optuna, whose import takes longer than all the rest
+                # without Optuna, whose import takes longer than all the rest
+                return self._completed(known, 0, {}, trials)
             self._digests.drop("finished", self._digest_key)  # what an interrupted run leaves is in Optuna's storage
             with without_trial_log():
                 runner = Runner(self, trials, timeout, progress or Silent())
