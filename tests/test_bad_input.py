@@ -112,6 +112,8 @@ def test_an_empty_collection(workspace: Workspace) -> None:
     both(workspace, workspace.study(), "empty collection: 0 documents")
     workspace.write({"d1": " ", "d2": ""})
     both(workspace, workspace.study(), "empty collection: 2 documents, none with text")
+    workspace.write(dict.fromkeys(DOCUMENTS, "\u200b\u200d"))  # text to Python, no token to the tokenizer
+    both(workspace, workspace.study(), "empty collection: no document has a character that is a token")
 
 
 def test_no_queries_and_no_labels(workspace: Workspace) -> None:

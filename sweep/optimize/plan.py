@@ -91,14 +91,16 @@ class Plan:
     def check(self, pipeline: "Pipeline") -> None:
         """Check what would only show while running: labels, runnable points, and chunks against the models' limits.
 
-        Raises CollectionError where no query has a relevant document, SettingsError for a space without a point that
-        can run, and where a model would not read the end of chunks and the study does not allow it.
+        Raises CollectionError where no query has a relevant document or no document a token, SettingsError for a space
+        without a point that can run, and where a model would not read the end of chunks and that is not allowed.
         """
         if not self.collection.judgments.answerable.any():
             raise CollectionError("no query has a relevant document, so nothing can be scored; check labels and scale")
         if self.grid == ():
             reasons = "; ".join(f"{count} × {reason}" for reason, count in self.invalid.items())
             raise SettingsError(f"space: no combination can be run: {reasons}")
+        if not len(pipeline.stages.chunks(self.baseline.chunk_size, self.baseline.chunk_overlap)):
+            raise CollectionError("empty collection: no document has a character that is a token")
         for c in self.readers:
             pipeline.truncated(c)
 

@@ -45,6 +45,6 @@ def check_lines(found: dict[str, Any]) -> list[str]:
         f"Space: {count}; the budget is {found['budget']} trials: {how}.",
         *(f"  {n} combinations cannot run: {reason}." for reason, n in found["invalid"].items()),
         f"Baseline: {' '.join(f'{n}={v}' for n, v in found['baseline'].items())}",
-        *(f"Chunks of {name} (encoder, size/overlap): {n:,}" for name, n in found["chunks"].items()),
+        *(f"Chunks: {n:,} for {name} (size/overlap)" for name, n in found["chunks"].items()),
         f"To embed: {found['tokens_to_embed']:,} tokens; each distinct text counts once, stored ones not at all.",
     ]
