@@ -13,7 +13,7 @@ import json
 import logging
 import os
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -138,6 +138,28 @@ class Rows:
         self._seen.add(name)
         self._segments.append(artifact)
         self._order = None
+
+    def fill(
+        self, digests: Array, compute: Callable[[npt.NDArray[np.int64]], Iterable[tuple[Any, npt.NDArray[np.float32]]]]
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+        """Return (the rows of `digests`, positions in it that were computed now), computing what is not stored.
+
+        `compute` is given the positions of missing digests, each digest once, and yields (positions, their rows); each
+        lot is stored as it comes. One process computes while the others wait for its rows.
+        """
+        missing = np.empty(0, np.int64)
+        position = self.find(digests)
+        if (position < 0).any():
+            with self.exclusive():
+                position = self.find(digests)
+                _, once = np.unique(digests, return_index=True)
+                missing = np.sort(once[position[once] < 0])
+                for chosen, values in compute(missing):
+                    self.append(digests[chosen], values)
+                if len(missing):
+                    self.compact()
+            position = self.find(digests)
+        return self.take(position), missing
 
     def exclusive(self) -> Any:
         """Return a context in which no other process computes rows of this table."""

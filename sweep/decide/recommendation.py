@@ -108,7 +108,7 @@ def recommend(spec: StudySpec, judgments: Judgments, outcomes: Sequence[Outcome]
     table = np.array([o.scores[measure][scored] for o in outcomes]).reshape(len(outcomes), int(scored.sum()))
     costs = {name: np.array([o.quantity(name) for o in outcomes]) for name in QUANTITIES}
     violated = {
-        f"{name} {limit}": np.array([limit.excess(_value(o, name, scored)) > 0 for o in outcomes])
+        f"{name} {limit}": np.array([limit.excess(o.value(name, scored)) > 0 for o in outcomes])
         for name, limit in spec.constraints.items()
     }
     feasible = ~np.any([np.zeros(len(outcomes), bool), *violated.values()], axis=0)
@@ -167,7 +167,7 @@ def _lines(
     return {
         i: Line(
             configuration=outcomes[i].configuration,
-            scores={str(m): float(v[scored].mean()) for m, v in outcomes[i].scores.items()},
+            scores=outcomes[i].means(scored),
             intervals=found[i],
             filled={str(m): float(v[scored].mean()) for m, v in outcomes[i].filled.items()},
             costs={name: outcomes[i].quantity(name) for name in QUANTITIES},
@@ -178,12 +178,6 @@ def _lines(
         )
         for i in chosen
     }
-
-
-def _value(outcome: Outcome, name: str, scored: npt.NDArray[np.bool_]) -> float:
-    if name in QUANTITIES:
-        return outcome.quantity(name)
-    return float(outcome.scores[Measure.parse(name)][scored].mean())
 
 
 def _difference(d: PairedDifference) -> dict[str, Any]:

@@ -28,7 +28,7 @@ def json_settings(results: StudyResults, name: str) -> Bundle:
             "models": {n: _model(n, study.file.folder) for n in sorted({study.tokenizer, *_models(c.settings)})},
             "expected": {
                 "queries": int(scored.sum()),
-                "scores": {str(m): float(v[scored].mean()) for m, v in outcome.scores.items()},
+                "scores": outcome.means(scored),
                 "context_tokens": outcome.quantity("context_tokens"),
                 "latency_ms": outcome.latency_ms,
                 "index_bytes": outcome.index_bytes,

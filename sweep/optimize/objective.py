@@ -50,10 +50,10 @@ class Objective:
             raise PointFailedError(str(fault)) from fault
         outcome = self.outcome(configuration)
         for name, limit in self.spec.constraints.items():
-            trial.set_constraint(name, limit.excess(self.value(outcome, name)))
+            trial.set_constraint(name, limit.excess(outcome.value(name, self.scored)))
         for name, facts in describe(outcome, self.scored).items():
             trial.set_user_attr(name, facts)
-        return self.value(outcome, str(self.spec.objective.maximize))
+        return outcome.value(str(self.spec.objective.maximize), self.scored)
 
     def outcome(self, configuration: Configuration) -> Outcome:
         """Return what the configuration scores, from the study's folder or by running it."""
@@ -64,7 +64,7 @@ class Objective:
             self.pipeline.progress.configuration(configuration.short)
             known = self.outcomes.get(configuration)
             found = known or self.outcomes.put(configuration, self.pipeline.run(configuration))
-            value = self.value(found, str(self.spec.objective.maximize))
+            value = found.value(str(self.spec.objective.maximize), self.scored)
         except (SweepError, KeyboardInterrupt):
             raise
         except Exception as fault:
@@ -80,19 +80,12 @@ class Objective:
         """Tell whether a configuration has attempts left in this run."""
         return self.attempts[configuration.id] < ATTEMPTS
 
-    def value(self, outcome: Outcome, name: str) -> float:
-        """Return a quantity or the mean of a measure over the scored queries."""
-        if name in QUANTITIES:
-            return outcome.quantity(name)
-        by_name = {str(measure): values for measure, values in outcome.scores.items()}
-        return float(by_name[name][self.scored].mean())
-
 
 def describe(outcome: Outcome, scored: npt.NDArray[np.bool_]) -> dict[str, object]:
     """Return what a trial carries beside its value: the configuration's id and settings, mean scores, costs."""
     return {
         "configuration": outcome.configuration.id,
         "settings": outcome.configuration.settings,
-        "scores": {str(m): float(v[scored].mean()) for m, v in outcome.scores.items()},
+        "scores": outcome.means(scored),
         "costs": {name: outcome.quantity(name) for name in QUANTITIES} | {"truncated": outcome.truncated},
     }

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from metrics import Judgments, Measure, Rankings, evaluate
 from metrics.documents import Convention
 from sweep.artifacts import Artifact, Store, fingerprint
+from sweep.optimize.study_spec import QUANTITIES
 from sweep.retrieval.configuration import Configuration
 
 if TYPE_CHECKING:
@@ -40,6 +41,16 @@ class Outcome:
     index_bytes: int
     rerank_pairs: int
     truncated: float
+
+    def means(self, scored: npt.NDArray[np.bool_]) -> dict[str, float]:
+        """Return the mean of each measure over the scored queries, bool (Q,)."""
+        return {str(m): float(v[scored].mean()) for m, v in self.scores.items()}
+
+    def value(self, name: str, scored: npt.NDArray[np.bool_]) -> float:
+        """Return a quantity, or the mean of a measure over the scored queries."""
+        if name in QUANTITIES:
+            return self.quantity(name)
+        return float(self.scores[Measure.parse(name)][scored].mean())
 
     def quantity(self, name: str) -> float:
         """Return a cost: the mean context_tokens of a query, index_bytes, rerank_pairs of a query, or latency_ms."""

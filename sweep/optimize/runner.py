@@ -82,9 +82,9 @@ class Runner:
             outcome = objective.outcome(baseline)
         except PointFailedError:
             return
-        constraints = {n: limit.excess(objective.value(outcome, n)) for n, limit in spec.constraints.items()}
+        constraints = {n: limit.excess(outcome.value(n, objective.scored)) for n, limit in spec.constraints.items()}
         trial = create_trial(
-            value=objective.value(outcome, str(spec.objective.maximize)),
+            value=outcome.value(str(spec.objective.maximize), objective.scored),
             user_attrs=describe(outcome, objective.scored) | {"baseline": True},
             constraints=constraints or None,
         )

@@ -73,7 +73,7 @@ class StudyResults:
         rows = [
             {
                 **o.configuration.settings,
-                **{str(m): float(v[scored].mean()) for m, v in o.scores.items()},
+                **o.means(scored),
                 "context_tokens": o.quantity("context_tokens"),
                 "latency_ms": o.latency_ms,
                 "index_bytes": o.index_bytes,

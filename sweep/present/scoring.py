@@ -92,9 +92,7 @@ def _line(fault: str, lines: "array[int]") -> str:
 def _threshold(text: str) -> tuple[str, float]:
     name, equals, number = text.partition("=")
     try:
-        if not equals:
-            raise ValueError
-        if not math.isfinite(float(number)):
+        if not equals or not math.isfinite(float(number)):
             raise ValueError
         return name, float(number)
     except ValueError:

@@ -4,7 +4,7 @@ Texts of equal token length share a batch. So no batch is padded, and a text's v
 in its batch: an interrupted, extended or parallel run gives the same vectors, bit for bit.
 """
 
-__all__ = ["Encoder", "SentenceTransformerEncoder", "batches", "embed", "several_at_once", "unit"]
+__all__ = ["Encoder", "SentenceTransformerEncoder", "batches", "batches_under_way", "embed", "several_at_once", "unit"]
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
@@ -93,9 +93,7 @@ class SentenceTransformerEncoder:
     @property
     def parallel(self) -> int:
         """One batch a core: cores share one small batch badly, and the vectors are the same bit for bit."""
-        import torch
-
-        return 1 if self._loaded.device.type != "cpu" else int(torch.get_num_threads())
+        return batches_under_way(self._loaded)
 
     @cached_property
     def _loaded(self) -> Any:
@@ -108,6 +106,13 @@ class SentenceTransformerEncoder:
                 return SentenceTransformer(str(self.model.folder), model_kwargs=options, local_files_only=True)
         except Exception as fault:
             raise ModelError(f"{self.name}: cannot be loaded from {self.model.folder}: {fault}") from fault
+
+
+def batches_under_way(model: Any) -> int:
+    """Return how many batches suit the device of a loaded model: one a core, one on an accelerator."""
+    import torch
+
+    return 1 if model.device.type != "cpu" else int(torch.get_num_threads())
 
 
 def precision() -> str:
@@ -132,34 +137,24 @@ def embed(
     Vectors stored in `rows` are read; the others are computed in batches, each stored as it finishes. `advance` is
     told the tokens of each batch. Raises ModelError for a text whose vector is not finite.
     """
-    digests = digest_texts(texts, encoder.prompt(role) + "\0")
-    position = rows.find(digests)
-    new = 0
-    if (position < 0).any():
-        with rows.exclusive():
-            position = rows.find(digests)
-            _, once = np.unique(digests, return_index=True)
-            missing = [int(i) for i in np.sort(once) if position[i] < 0]
-            tokens = encoder.count_tokens([texts[i] for i in missing])
-            plan = list(batches(tokens if encoder.limit is None else np.minimum(tokens, encoder.limit)))
 
-            def encode(batch: list[int]) -> Floats:
-                return encoder.encode([texts[missing[i]] for i in batch], role)
+    def compute(missing: npt.NDArray[np.int64]) -> Iterator[tuple[list[int], Floats]]:
+        tokens = encoder.count_tokens([texts[i] for i in missing])
+        plan = list(batches(tokens if encoder.limit is None else np.minimum(tokens, encoder.limit)))
 
-            for batch, vectors in zip(plan, several_at_once(encode, plan, encoder.parallel), strict=True):
-                chosen = [missing[i] for i in batch]
-                bad = ~np.isfinite(vectors).all(axis=1)
-                if bad.any():
-                    raise ModelError(
-                        f"{encoder.name}: no finite vector for the text {texts[chosen[bad.argmax()]][:80]!r}"
-                    )
-                rows.append(digests[chosen], vectors)
-                new += len(chosen)
-                advance(int(tokens[batch].sum()))
-            if new:
-                rows.compact()
-        position = rows.find(digests)
-    return rows.take(position), new
+        def encode(batch: list[int]) -> Floats:
+            return encoder.encode([texts[missing[i]] for i in batch], role)
+
+        for batch, vectors in zip(plan, several_at_once(encode, plan, encoder.parallel), strict=True):
+            chosen = missing[batch].tolist()
+            bad = ~np.isfinite(vectors).all(axis=1)
+            if bad.any():
+                raise ModelError(f"{encoder.name}: no finite vector for the text {texts[chosen[bad.argmax()]][:80]!r}")
+            yield chosen, vectors
+            advance(int(tokens[batch].sum()))
+
+    vectors, missing = rows.fill(digest_texts(texts, encoder.prompt(role) + "\0"), compute)
+    return vectors, len(missing)
 
 
 def several_at_once(one: Callable[[Batch], Out], plan: Sequence[Batch], workers: int) -> Iterator[Out]:

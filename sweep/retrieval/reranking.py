@@ -5,7 +5,7 @@ Scores are kept by (query, passage) text, so that no pair is scored twice whatev
 
 __all__ = ["CrossEncoderReranker", "LateInteractionReranker", "Reranker", "rerank"]
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from metrics import Rankings, rank
 from sweep.artifacts import Rows, digest_texts, fingerprint
 from sweep.errors import ModelError
-from sweep.retrieval.embedding import SentenceTransformerEncoder, batches, precision, several_at_once
+from sweep.retrieval.embedding import SentenceTransformerEncoder, batches, batches_under_way, precision, several_at_once
 from sweep.retrieval.models import Model, without_loading_bar
 
 Floats = npt.NDArray[np.float32]
@@ -104,9 +104,7 @@ class CrossEncoderReranker:
     @property
     def parallel(self) -> int:
         """One batch a core, as an encoder's."""
-        import torch
-
-        return 1 if self._loaded.device.type != "cpu" else int(torch.get_num_threads())
+        return batches_under_way(self._loaded)
 
     def plan(self, queries: Sequence[str], passages: Sequence[str], pairs: Pairs) -> list[npt.NDArray[np.int64]]:
         """Return pairs of equal token length together, so that a pair's score does not depend on its batch."""
@@ -154,35 +152,29 @@ def rerank(
     passages = texts(chunks)
     pairs = np.stack([query, passage], axis=1)
     digests = digest_texts([f"{len(queries[q])} {queries[q]}{passages[p]}" for q, p in pairs.tolist()])
-    position = rows.find(digests)
-    new = read = 0
-    if (position < 0).any():
-        with rows.exclusive():
-            position = rows.find(digests)
-            _, once = np.unique(digests, return_index=True)
-            missing = np.sort(once[position[once] < 0])
-            done: list[npt.NDArray[np.int64]] = []
-            scores: list[Floats] = []
-            plan = reranker.plan(queries, passages, pairs[missing])
 
-            def score(batch: npt.NDArray[np.int64]) -> Floats:
-                return reranker.score(queries, passages, pairs[missing[batch]])
+    def compute(missing: npt.NDArray[np.int64]) -> Iterator[tuple[npt.NDArray[np.int64], Floats]]:
+        plan = reranker.plan(queries, passages, pairs[missing])
+        done: list[npt.NDArray[np.int64]] = []
+        scores: list[Floats] = []
 
-            scored = several_at_once(score, plan, reranker.parallel)
-            for number, (batch, found) in enumerate(zip(plan, scored, strict=True), 1):
-                done.append(missing[batch])
-                scores.append(_finite(np.round(found, DECIMALS)))
-                advance(len(batch))
-                if sum(map(len, done)) >= _SAVE_EVERY or number == len(plan):
-                    rows.append(digests[np.concatenate(done)], np.concatenate(scores)[:, None])
-                    done, scores = [], []
-            new, read = len(missing), len(np.unique(pairs[missing, 1]))
-            rows.compact()
-        position = rows.find(digests)
+        def score(batch: npt.NDArray[np.int64]) -> Floats:
+            return reranker.score(queries, passages, pairs[missing[batch]])
+
+        scored = several_at_once(score, plan, reranker.parallel)
+        for number, (batch, found) in enumerate(zip(plan, scored, strict=True), 1):
+            done.append(missing[batch])
+            scores.append(_finite(np.round(found, DECIMALS)))
+            advance(len(batch))
+            if sum(map(len, done)) >= _SAVE_EVERY or number == len(plan):
+                yield np.concatenate(done), np.concatenate(scores)[:, None]
+                done, scores = [], []
+
+    scores, missing = rows.fill(digests, compute)
     reranked = np.full(pool.items.shape, -np.inf, np.float32)
     if len(pairs):
-        reranked[query, place] = rows.take(position)[:, 0]
-    return rank(pool.items, reranked), new, read
+        reranked[query, place] = scores[:, 0]
+    return rank(pool.items, reranked), len(missing), len(np.unique(pairs[missing, 1]))
 
 
 def _finite(scores: Floats) -> Floats:
