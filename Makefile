@@ -28,12 +28,14 @@ format: .venv/installed
 	$(BIN)/ruff format .
 
 # One environment for both: torch first, by itself, so that pip takes the pinned build and no other.
+# azure-ai-evaluation last, without its dependencies, as it asks for pandas<3: the dev group has the others it imports.
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed: make PYTHON=python3.12" if sys.version_info < (3, 11) else 0)'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable . --group dev
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps azure-ai-evaluation
 	touch $@
 
 clean:
