@@ -1,5 +1,7 @@
 """What scores on a sample of queries say about scores on all queries: intervals, paired tests, sets of configurations.
 
+Tests of a pair come with their adjustment for many pairs and with the number of queries that a difference needs.
+
     C, Q, B     configurations, scored queries, bootstrap draws
     table       float64 (C, Q): the score of each configuration on each query; rows are paired by their queries
     t           a mean difference over its standard error
@@ -20,12 +22,16 @@ __all__ = [
     "Smoother",
     "bootstrap_means",
     "confidence_set",
+    "holm",
     "mean_intervals",
     "non_inferior",
     "paired_difference",
+    "queries_needed",
+    "randomisation_test",
     "smooth",
 ]
 
+from bisect import bisect_left
 from dataclasses import dataclass
 
 import numpy as np
@@ -85,7 +91,11 @@ def mean_intervals(table: Floats, rng: np.random.Generator, *, level: float = 0.
 
 @dataclass(frozen=True, slots=True)
 class PairedDifference:
-    """a − b over the same queries: mean with its interval, two-sided p, and on how many queries each was better."""
+    """a − b over the same queries: mean with its interval, two-sided p, and on how many queries each was better.
+
+    effect_size is Cohen's d of paired samples, d_z: the mean over the standard deviation (ddof 1) of the differences
+    (Cohen 1988, Statistical Power Analysis, 2nd edition, 48).
+    """
 
     mean: float
     low: float
@@ -94,26 +104,110 @@ class PairedDifference:
     wins: int
     ties: int
     losses: int
+    effect_size: float
 
 
 def paired_difference(a: Floats, b: Floats, *, level: float = 0.95) -> PairedDifference:
     """Compare scores `a` and `b` (Q,) of two configurations on the same queries by the paired t-test.
 
-    A difference without spread has no t: equal scores give p = 1, a constant difference gives p = 2^(1−Q), what an
-    exact sign test gives. With one query, p and the interval are nan.
+    A difference without spread has no t: equal scores give p = 1 and effect size 0, a constant difference gives
+    p = 2^(1−Q), what an exact sign test gives, and effect size ±∞. With one query, p, the interval and the effect size
+    are nan. Shapes that differ are a ValueError.
     """
-    if a.shape != b.shape:
-        raise ValueError(f"scores of the same queries are needed: got shapes {a.shape} and {b.shape}")
-    d = _checked((a - b)[None])[0]
+    d = _differences(a, b)
     n, mean = len(d), float(d.mean())
     ahead = (int(np.sum(d > EQUAL)), int(np.sum(np.abs(d) <= EQUAL)), int(np.sum(d < -EQUAL)))
     if n == 1:
-        return PairedDifference(mean, float("nan"), float("nan"), float("nan"), *ahead)
+        return PairedDifference(mean, float("nan"), float("nan"), float("nan"), *ahead, float("nan"))
     if np.ptp(d) <= EQUAL:
-        return PairedDifference(mean, mean, mean, 1.0 if abs(mean) <= EQUAL else 2.0 ** (1 - n), *ahead)
-    error = float(d.std(ddof=1)) / n**0.5
+        if abs(mean) <= EQUAL:
+            return PairedDifference(mean, mean, mean, 1.0, *ahead, 0.0)
+        return PairedDifference(mean, mean, mean, 2.0 ** (1 - n), *ahead, float(np.copysign(np.inf, mean)))
+    deviation = float(d.std(ddof=1))
+    error = deviation / n**0.5
     half = float(special.stdtrit(n - 1, (1 + level) / 2)) * error
-    return PairedDifference(mean, mean - half, mean + half, float(2 * special.stdtr(n - 1, -abs(mean) / error)), *ahead)
+    p = float(2 * special.stdtr(n - 1, -abs(mean) / error))
+    return PairedDifference(mean, mean - half, mean + half, p, *ahead, mean / deviation)
+
+
+def randomisation_test(a: Floats, b: Floats, rng: np.random.Generator, *, n_resamples: int = 9999) -> float:
+    """Two-sided p of the paired randomisation test of the mean difference of scores `a` and `b` (Q,).
+
+    p is the share of sign patterns of the differences whose mean is at least as far from 0; ties have no sign and drop
+    out. Exact when the others have at most `n_resamples` patterns, else from that many random ones and the observed
+    one. Equal scores give 1, and so does a single query: its two patterns are equally extreme. Shapes that differ are a
+    ValueError.
+
+    Source: Fisher 1935, The Design of Experiments; for retrieval Smucker, Allan and Carterette 2007, CIKM, 623.
+    """
+    from scipy.stats import permutation_test  # slow to import
+
+    d = _differences(a, b)
+    d = d[np.abs(d) > EQUAL]
+    if len(d) < 2:
+        return 1.0
+    observed = abs(d.sum()) - 1e-9 * np.abs(d).sum()  # sums that differ by rounding alone are equal
+
+    def extreme(signed: Floats, axis: int) -> Floats:
+        return np.where(np.abs(signed.sum(axis=axis)) >= observed, 1.0, 0.0)
+
+    with np.errstate(over="ignore"):  # SciPy 1.14 counts the patterns as a float
+        result = permutation_test(
+            (d,),
+            extreme,
+            permutation_type="samples",
+            vectorized=True,
+            n_resamples=n_resamples,
+            batch=max(1, BLOCK // (4 * len(d))),  # it holds each pattern as indices and values, twice each
+            alternative="greater",
+            random_state=rng,  # SciPy 1.14 does not know its new name, rng
+        )
+    return float(result.pvalue)
+
+
+def holm(p: Floats) -> Floats:
+    """p-values (n,) adjusted for being n, in the order given: those at most α are rejected with family-wise error α.
+
+    The i-th smallest is multiplied by n − i + 1, is at least the one before and at most 1. No assumption on how the
+    tests hang together. ValueError for values that are not between 0 and 1. Source: Holm 1979, Scandinavian Journal of
+    Statistics 6:65.
+    """
+    if p.ndim != 1:
+        raise ValueError(f"p-values need one dimension; got shape {p.shape}")
+    if (wrong := np.flatnonzero(~((p >= 0) & (p <= 1)))).size:
+        raise ValueError(f"p-value {wrong[0]}: {p[wrong[0]]} is not between 0 and 1")
+    order = np.argsort(p, kind="stable")
+    adjusted = np.empty(len(p))
+    adjusted[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)), 1.0)
+    return adjusted
+
+
+def queries_needed(difference: float, deviation: float, *, power: float = 0.8, level: float = 0.95) -> int:
+    """The least number of queries with which the two-sided paired t-test shows a mean `difference` with that `power`.
+
+    deviation: standard deviation of the difference from query to query, above 0. Shown is p < 1 − level, whatever the
+    sign. At least 2; exact for normal differences, by the noncentral t (Cohen 1988, Statistical Power Analysis, 2nd
+    edition, chapter 2). ValueError for numbers out of range, a difference below a ten-millionth of the deviation among
+    them: it would take 10¹⁵ queries.
+    """
+    if not (np.isfinite([difference, deviation]).all() and deviation > 0):
+        raise ValueError(f"difference {difference} and deviation {deviation} must be finite, the deviation above 0")
+    if not (0 < power < 1 and 0 < level < 1):
+        raise ValueError(f"power {power} and level {level} must lie between 0 and 1")
+    effect = abs(difference) / deviation
+    if effect < 1e-7:
+        raise ValueError(f"difference {difference} is 0 or vanishes beside deviation {deviation}; at least 1e-7 of it")
+
+    def reached(n: int) -> float:
+        critical = float(special.stdtrit(n - 1, (1 - level) / 2))
+        tails = special.nctdtr(n - 1, effect * n**0.5, [critical, -critical])  # nan where less than 1e-10
+        below, not_above = np.nan_to_num(tails).tolist()
+        return float(1 - not_above + below)
+
+    high = 2
+    while reached(high) < power:
+        high *= 2
+    return bisect_left(range(high), power, lo=2, key=reached)
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,3 +372,9 @@ def _checked(table: Floats) -> Floats:
         row, column = np.argwhere(~np.isfinite(table))[0]
         raise ValueError(f"configuration {row}, query {column}: score {table[row, column]} is not finite; drop the row")
     return table
+
+
+def _differences(a: Floats, b: Floats) -> Floats:
+    if a.shape != b.shape:
+        raise ValueError(f"scores of the same queries are needed: got shapes {a.shape} and {b.shape}")
+    return _checked((a - b)[None]).ravel()
