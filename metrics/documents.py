@@ -1,18 +1,18 @@
 """Measures of ranked documents, as arithmetic on labels.
 
 Symbols
-    Q, K      queries; depth of the rankings                 r   rank, from 1
+    C, Q, R   configurations, queries; R = C·Q ranked lists, configuration by configuration
+    r, k      a rank, from 1; a cutoff
     l, x      a label; x = l − min, its height above the bottom of the scale
-    level     l − min + 1, and 0 for a document without a judgment and for padding: an index into a weight table
-    C         cutoffs, ascending; every measure returns float64 (C, Q), one row a cutoff
+    level     l − min + 1, and 0 for a document without a judgment: an index into a weight table
 
-Arrays are rank-major, (K, Q): a measure is a loop over ranks that carries one running value a query and notes it at
-each cutoff, so one pass gives every cutoff. What a label is worth is a table with one weight a level, so the two
-conventions (`Weights`) differ in tables and not in code. A ratio whose denominator is 0 is 0, never NaN.
+A measure yields float64 (R,) at each of the ascending cutoffs, in one pass down the ranks; a caller that keeps an
+array copies it. What a label is worth is a table with one weight a level, so the two conventions (`Weights`) differ in
+tables and not in code. A ratio whose denominator is 0 is 0, never NaN.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from math import log2
@@ -21,15 +21,20 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from metrics.judgments import Judgments, LabelScale
+from metrics.hits import Float, Hits
+from metrics.judgments import LabelScale
 
-HOLE = np.iinfo(np.int16).min
-"""Stands in a label matrix where a place holds no judged document."""
+PERSISTENCE = 0.8
+"""Of rank-biased precision: how likely the reader goes on to the next result."""
 
-_CELLS = 1 << 16  # float64 values in one block of ranks: stays in the cache
+UNCUT = 1 << 62
+"""The cutoff that leaves nothing out."""
+
+_TINY = np.finfo(np.float64).tiny
 
 Convention = Literal["scaled", "foundry"]
-Float = NDArray[np.float64]
+Values = Iterator[Float]
+Cutoffs = Sequence[int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,82 +80,42 @@ class Weights:
 
 @dataclass(frozen=True, eq=False)
 class LabelTable:
-    """What the measures read: the retrieved and the judged levels of every query.
+    """What the measures read: the judged documents that were retrieved, and those that there are.
 
-    levels: intp (K, Q), rank-major. holes: bool (K, Q), retrieved without a judgment. counts: int64 (Q,), retrieved.
-    judged_levels, judged_rows: intp (n,), level and query of each judgment, by query and then best first.
+    found: hits of R lists. counts: int64 (R,), retrieved documents. ideal: hits of the best rankings of Q queries.
     """
 
     weights: Weights
-    levels: NDArray[np.intp]
-    holes: NDArray[np.bool_]
+    found: Hits
     counts: NDArray[np.int64]
-    judged_levels: NDArray[np.intp]
-    judged_rows: NDArray[np.intp]
+    ideal: Hits
 
-    @classmethod
-    def of(
-        cls,
-        labels: NDArray[np.int16],
-        counts: NDArray[np.int64],
-        judgments: Judgments,
-        convention: Convention = "scaled",
-        hole_label: int | None = None,
-    ) -> "LabelTable":
-        """Build from a label matrix int16 (Q, K), the lengths of its rows int64 (Q,), and all judgments.
+    @cached_property
+    def condensed(self) -> "LabelTable":
+        """The same without the holes: judged documents move up to fill the gaps.
 
-        hole_label: count each retrieved hole as a document judged with this label, in the ideal ranking too.
-        Raises ValueError for a hole_label outside the scale.
+        Sakai, "Alternatives to Bpref", SIGIR 2007.
         """
-        scale = judgments.scale
-        if hole_label is not None and not scale.min <= hole_label <= scale.max:
-            raise ValueError(f"hole_label must be within {scale.min}…{scale.max}, got {hole_label}")
-        columns = np.ascontiguousarray(labels.T)
-        levels = np.maximum(columns.astype(np.intp) - (scale.min - 1), 0)
-        holes = (columns == HOLE) & (np.arange(len(columns))[:, None] < counts)
-        judged_rows, judged_levels = judgments.rows, judgments.labels.astype(np.int64) - (scale.min - 1)
-        if hole_label is not None:
-            level = hole_label - scale.min + 1
-            levels[holes] = level
-            extra = np.repeat(np.arange(len(counts)), holes.sum(axis=0))
-            judged_rows = np.concatenate([judged_rows, extra])
-            judged_levels = np.concatenate([judged_levels, np.full(len(extra), level)])
-        top = scale.max - scale.min + 1
-        order = np.sort(judged_rows * (top + 1) + (top - judged_levels))
-        weights = Weights.of(scale, judgments.relevant_from, convention)
-        return cls(weights, levels, holes, counts, top - order % (top + 1), order // (top + 1))
-
-    @property
-    def queries(self) -> int:
-        """Number of queries, Q."""
-        return len(self.counts)
+        lengths = np.bincount(self.found.row, minlength=self.found.lists)
+        return replace(self, found=self.found.condensed(), counts=lengths)
 
     @cached_property
-    def judged(self) -> NDArray[np.int64]:
-        """Judged documents of each query: int64 (Q,)."""
-        return np.bincount(self.judged_rows, minlength=self.queries)
+    def relevant(self) -> Hits:
+        """The relevant documents among those that were found."""
+        return self.found.only(self.weights.relevant[self.found.level] > 0)
 
     @cached_property
-    def depth(self) -> int:
-        """The cutoff that leaves nothing out, of the retrieved or of the judged documents; at least 1."""
-        return max(1, len(self.levels), int(self.judged.max(initial=0)))
+    def relevant_judged(self) -> Float:
+        """How many relevant documents there are: float64 (Q,)."""
+        return self.ideal.total(self.weights.relevant[self.ideal.level])
 
-    def ideal(self, depth: int) -> NDArray[np.intp]:
-        """Return the levels of the best possible ranking of all judged documents: intp (depth, Q)."""
-        depth = min(depth, int(self.judged.max(initial=0)))
-        ranks = np.arange(depth)[:, None]
-        starts = np.cumsum(self.judged) - self.judged
-        at = np.minimum(starts + ranks, max(len(self.judged_levels) - 1, 0))
-        return (
-            np.where(ranks < self.judged, self.judged_levels[at], 0) if depth else np.zeros((0, self.queries), np.intp)
-        )
-
-    def total(self, weights: Float) -> Float:
-        """Sum a weight over all judged documents of each query: float64 (Q,)."""
-        return np.bincount(self.judged_rows, weights[self.judged_levels], minlength=self.queries).astype(np.float64)
+    def ratio(self, part: Float, whole: Float) -> Float:
+        """Divide (R,) by (Q,); where the whole is 0, the part of it is 0 too."""
+        shares: Float = part.reshape(-1, self.ideal.lists) / np.maximum(whole, _TINY)
+        return shares.ravel()
 
 
-def ndcg(table: LabelTable, cutoffs: Sequence[int]) -> Float:
+def ndcg(table: LabelTable, cutoffs: Cutoffs) -> Values:
     """Normalised discounted cumulative gain, gain 2^x − 1, discount log2(r + 1); 0…1.
 
     Burges et al., "Learning to Rank using Gradient Descent", ICML 2005. The ideal is over all judged documents.
@@ -158,103 +123,119 @@ def ndcg(table: LabelTable, cutoffs: Sequence[int]) -> Float:
     return _normalised(table, cutoffs, table.weights.gain)
 
 
-def ndcg_linear(table: LabelTable, cutoffs: Sequence[int]) -> Float:
+def ndcg_linear(table: LabelTable, cutoffs: Cutoffs) -> Values:
     """NDCG with gain x, 0…1: trec_eval's ndcg_cut. Järvelin and Kekäläinen, TOIS 20(4), 2002, discount log2(r + 1)."""
     return _normalised(table, cutoffs, table.weights.linear)
 
 
-def xdcg(table: LabelTable, cutoffs: Sequence[int]) -> Float:
+def xdcg(table: LabelTable, cutoffs: Cutoffs) -> Values:
     """How good the first k are in themselves, 0…100: Σ x·0.6^(r−1), as a share of the most that k ranks can give."""
-    decay = np.array([0.6**r for r in range(max(cutoffs))])
-    whole = np.array(list(accumulate(decay)))  # in rank order, as the published evaluator adds
-    found = _running(decay[:, None] * table.weights.percent, table.levels, cutoffs)
-    return _ratio(found, whole[np.asarray(cutoffs) - 1][:, None])
+    found = table.found.within(cutoffs[-1])
+    decay = np.array([0.6**r for r in range(found.depth)])  # Python's power: the published evaluator's bits
+    sums = found.running(decay[found.rank] * table.weights.percent[found.level], cutoffs)
+    whole = list(accumulate(0.6**r for r in range(min(cutoffs[-1], 2000))))  # then 0.6^r is 0
+    return (part / whole[min(cutoff, len(whole)) - 1] for cutoff, part in zip(cutoffs, sums, strict=True))
 
 
-def fidelity(table: LabelTable, cutoffs: Sequence[int]) -> Float:
+def fidelity(table: LabelTable, cutoffs: Cutoffs) -> Values:
     """Share of the judged documents' weight, 2^(x+1) − 1 above the minimum label, that was retrieved; 0…1."""
-    weights = table.weights.fidelity
-    return _ratio(_running(weights[None], table.levels, cutoffs), table.total(weights))
+    weights, found = table.weights.fidelity, table.found.within(cutoffs[-1])
+    whole = table.ideal.total(weights[table.ideal.level])
+    return (table.ratio(part, whole) for part in found.running(weights[found.level], cutoffs))
 
 
-def max_relevance(table: LabelTable, cutoffs: Sequence[int]) -> Float:
+def max_relevance(table: LabelTable, cutoffs: Cutoffs) -> Values:
     """Greatest label in the first k; the scale's minimum (foundry convention: 0) where none is judged. min…max."""
-    return _running(table.weights.label[None], table.levels, cutoffs, np.maximum)
+    label, found = table.weights.label, table.found.within(cutoffs[-1])
+    return found.running(label[found.level], cutoffs, np.maximum, start=label[0])
 
 
-def holes(table: LabelTable, cutoffs: Sequence[int]) -> Float:
+def holes(table: LabelTable, cutoffs: Cutoffs) -> Values:
     """Retrieved documents without a judgment, a count. Lower is better."""
-    return _running(np.array([[0.0, 1.0]]), table.holes.view(np.uint8), cutoffs)
+    found = table.found.within(cutoffs[-1])
+    judged = found.running(_ones(found), cutoffs)
+    return (np.minimum(table.counts, cutoff) - known for cutoff, known in zip(cutoffs, judged, strict=True))
 
 
-def holes_ratio(table: LabelTable, cutoffs: Sequence[int]) -> Float:
+def holes_ratio(table: LabelTable, cutoffs: Cutoffs) -> Values:
     """Holes as a share of the retrieved documents, 0…1; 0 where nothing is retrieved. Lower is better."""
-    retrieved = np.minimum(table.counts, np.asarray(cutoffs)[:, None])
-    return _ratio(holes(table, cutoffs), retrieved)
+    for cutoff, found in zip(cutoffs, holes(table, cutoffs), strict=True):
+        yield found / np.clip(table.counts, 1, cutoff)
 
 
-def recall(table: LabelTable, cutoffs: Sequence[int]) -> Float:
+def recall(table: LabelTable, cutoffs: Cutoffs) -> Values:
     """Share of the relevant documents found, 0…1. trec_eval's recall."""
-    relevant = table.weights.relevant
-    return _ratio(_running(relevant[None], table.levels, cutoffs), table.total(relevant))
+    return (table.ratio(part, table.relevant_judged) for part in _relevant(table, cutoffs, _ones))
 
 
-def precision(table: LabelTable, cutoffs: Sequence[int]) -> Float:
+def precision(table: LabelTable, cutoffs: Cutoffs) -> Values:
     """Relevant documents among the first k, divided by k however few came back; 0…1. trec_eval's P."""
-    return _ratio(_running(table.weights.relevant[None], table.levels, cutoffs), np.asarray(cutoffs)[:, None])
+    sums = _relevant(table, cutoffs, _ones)
+    return (part / cutoff for cutoff, part in zip(cutoffs, sums, strict=True))
 
 
-def hit(table: LabelTable, cutoffs: Sequence[int]) -> Float:
+def hit(table: LabelTable, cutoffs: Cutoffs) -> Values:
     """1 where the first k hold a relevant document, else 0. trec_eval's success."""
-    return _running(table.weights.relevant[None], table.levels, cutoffs, np.maximum)
+    return _relevant(table, cutoffs, _ones, np.maximum)
 
 
-def mrr(table: LabelTable, cutoffs: Sequence[int]) -> Float:
+def mrr(table: LabelTable, cutoffs: Cutoffs) -> Values:
     """1 / rank of the first relevant document, 0 where the first k hold none; 0…1. trec_eval's recip_rank."""
-    ranks = np.arange(1, max(cutoffs) + 1)[:, None]
-    return _running(table.weights.relevant / ranks, table.levels, cutoffs, np.maximum)  # the first is the largest
+    return _relevant(table, cutoffs, lambda found: 1 / (found.rank + 1), np.maximum)  # the first is the largest
 
 
-def average_precision(table: LabelTable, cutoffs: Sequence[int]) -> Float:
+def average_precision(table: LabelTable, cutoffs: Cutoffs) -> Values:
     """Precision at each relevant document found, summed, divided by the number of relevant ones; 0…1.
 
     trec_eval's map and map_cut.
     """
-    relevant = table.weights.relevant
-    query, rank = np.nonzero(relevant.take(table.levels[: max(cutoffs)]).T)  # by query, then rank
-    nth = np.arange(1, len(query) + 1) - np.searchsorted(query, query)
-    at_hit = nth / (rank + 1)
-    sums = [np.bincount(query, at_hit * (rank < cutoff), minlength=table.queries) for cutoff in cutoffs]
-    return _ratio(np.stack(sums).astype(np.float64), table.total(relevant))
+    at_each = (table.relevant.nth + 1) / (table.relevant.rank + 1)
+    return (table.ratio(part, table.relevant_judged) for part in table.relevant.running(at_each, cutoffs))
 
 
-def _normalised(table: LabelTable, cutoffs: Sequence[int], gain: Float) -> Float:
-    discount = np.array([log2(rank + 1) for rank in range(1, max(cutoffs) + 1)])
-    discounted = gain / discount[:, None]
-    return _ratio(_running(discounted, table.levels, cutoffs), _running(discounted, table.ideal(max(cutoffs)), cutoffs))
+def rbp(table: LabelTable, cutoffs: Cutoffs) -> Values:
+    """Rank-biased precision with persistence p = 0.8: (1 − p) Σ p^(r−1) over the relevant among the first k; 0…1.
 
-
-def _running(weights: Float, levels: NDArray[np.integer], cutoffs: Sequence[int], combine: np.ufunc = np.add) -> Float:
-    """Combine each query's weights down the ranks and note the running value at each cutoff: float64 (C, Q).
-
-    weights: (R, levels), one table a rank, or (1, levels), one for all. levels: integer (K, Q); K may be short of R.
+    Moffat and Zobel, TOIS 27(1), 2008.
     """
-    queries = levels.shape[1]
-    if queries == 1:  # NumPy sums a lone column pairwise; a query's value must not depend on the others
-        return _running(weights, np.repeat(levels, 2, axis=1), cutoffs, combine)[:, :1]
-    step = max(1, _CELLS // max(queries, 1))
-    running, result, done = np.full(queries, weights[0, 0]), np.empty((len(cutoffs), queries)), 0
-    for row, cutoff in enumerate(cutoffs):
-        end = min(cutoff, len(levels))
-        for start in range(done, end, step):
-            block = levels[start : min(start + step, end)]
-            tables = np.arange(start, start + len(block))[:, None] * weights.shape[1] if len(weights) > 1 else 0
-            terms = weights.take(block + tables)
-            combine(terms[0], running, out=terms[0])
-            running = combine.reduce(terms, axis=0)
-        result[row], done = running, end
-    return result
+    return _relevant(table, cutoffs, _rank_bias)
 
 
-def _ratio(part: Float, whole: NDArray[np.float64] | NDArray[np.int64]) -> Float:
-    return np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
+def rbp_residual(table: LabelTable, cutoffs: Cutoffs) -> Values:
+    """What rank-biased precision leaves open: the weight of the holes and of all ranks past the first k; 0…1.
+
+    Whatever the labels of the documents there, RBP lies between rbp and rbp + rbp_residual. Lower is better.
+    Source: as `rbp`.
+    """
+    found = table.found.within(cutoffs[-1])
+    return (np.maximum(1 - known, 0) for known in found.running(_rank_bias(found), cutoffs))
+
+
+def _ones(hits: Hits) -> Float:
+    return np.ones(len(hits.row))
+
+
+def _rank_bias(hits: Hits) -> Float:
+    weights = np.array([(1 - PERSISTENCE) * PERSISTENCE**r for r in range(hits.depth)])
+    return weights[hits.rank]
+
+
+def _relevant(
+    table: LabelTable, cutoffs: Cutoffs, terms: Callable[[Hits], Float], combine: np.ufunc = np.add
+) -> Values:
+    """Combine terms of the relevant documents found."""
+    found = table.relevant.within(cutoffs[-1])
+    return found.running(terms(found), cutoffs, combine)
+
+
+def _normalised(table: LabelTable, cutoffs: Cutoffs, gain: Float) -> Values:
+    found, best = (
+        hits.running(gain[hits.level] / discounts(hits.depth)[hits.rank], cutoffs)
+        for hits in (table.found.within(cutoffs[-1]), table.ideal.within(cutoffs[-1]))
+    )
+    return (table.ratio(part, whole) for part, whole in zip(found, best, strict=True))
+
+
+def discounts(depth: int) -> Float:
+    """Return log2(r + 1) for the ranks 1…depth; by the same function as the published evaluator, bit for bit."""
+    return np.array([log2(rank + 1) for rank in range(1, depth + 1)])

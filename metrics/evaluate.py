@@ -1,17 +1,20 @@
 """Judgments × rankings × measures → scores: per query first, mean last."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from metrics.documents import HOLE, Convention, Float, LabelTable
+from metrics.documents import UNCUT, Convention, LabelTable, Weights
+from metrics.hits import Float
+from metrics.inputs import Qrels, Results, judgments_of, results_of
 from metrics.judgments import Judgments
+from metrics.lookup import Joined, Retrieved, by_codes, by_ids
 from metrics.measures import Measure
 from metrics.rankings import Rankings
 
-_SCRATCH = 1 << 20  # int16 cells, 2 MB: stays in the cache
+_CELLS = 1 << 22  # ranked documents looked up at a time
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -20,13 +23,18 @@ class Scores:
 
     values: float64 (Q,) each; 0 where nothing was retrieved (max_relevance: the bottom of its range).
     judged: bool (Q,), has a judgment. scored: bool (Q,), has a relevant judged document. Means are over the scored
-    queries, which depend on the judgments alone and so are the same for every ranking.
+    queries, which depend on the judgments alone and so are the same for every ranking. retrieved: bool (Q,), has a
+    result. odd: bool (Q,), has a result whose score is not finite; such results are ranked last. unknown: queries that
+    have results and are not among the judgments' queries, ascending.
     """
 
     queries: tuple[str, ...]
     values: dict[Measure, Float] = field(repr=False)
     judged: NDArray[np.bool_] = field(repr=False)
     scored: NDArray[np.bool_] = field(repr=False)
+    retrieved: NDArray[np.bool_] = field(repr=False)
+    odd: NDArray[np.bool_] = field(repr=False)
+    unknown: tuple[str, ...] = field(default=(), repr=False)
 
     def mean(self, measure: Measure | str) -> float:
         """Return the mean over the scored queries.
@@ -42,69 +50,120 @@ class Scores:
 
     @property
     def unjudged(self) -> tuple[str, ...]:
-        """Ids of the queries without any judgment."""
-        return self._named(~self.judged)
+        """Ids of the queries without any judgment: left out of means."""
+        return self._named(~self.judged) + self.unknown
 
     @property
     def without_relevant(self) -> tuple[str, ...]:
-        """Ids of the queries with judgments, none of them relevant."""
+        """Ids of the queries with judgments, none of them relevant: left out of means."""
         return self._named(self.judged & ~self.scored)
+
+    @property
+    def without_results(self) -> tuple[str, ...]:
+        """Ids of the scored queries for which nothing was retrieved: they count as 0."""
+        return self._named(self.scored & ~self.retrieved)
+
+    @property
+    def not_finite(self) -> tuple[str, ...]:
+        """Ids of the queries with a result whose score is NaN or infinite."""
+        return self._named(self.odd)
 
     def _named(self, mask: NDArray[np.bool_]) -> tuple[str, ...]:
         return tuple(self.queries[row] for row in np.flatnonzero(mask))
 
 
 def evaluate(
-    judgments: Judgments,
-    rankings: Rankings,
+    judgments: Qrels,
+    rankings: Results,
     measures: Iterable[Measure | str],
     *,
     convention: Convention = "scaled",
-    hole_label: int | None = None,
 ) -> Scores:
     """Score each query's ranking by each measure.
 
-    rankings: documents (chunks are collapsed first), rows as judgments.queries. convention: see `documents.Weights`.
-    hole_label: count every retrieved hole as judged with this label, in the ideal ranking too; a second evaluation with
-    judgments.scale.max shows how far the holes can move a measure. The holes are still counted, and the scored queries
-    stay the same. Raises ValueError as `label_matrix`, `Measure.parse`, `Weights.of` and `LabelTable.of`.
+    judgments: `Judgments`, or {query id: {document id: label}}, a frame or a file with labels 0…4 (`judgments_of`).
+    rankings: {query id: {document id: score}}, a frame or a file (`results_of`), or `Rankings` of document codes
+    (chunks are collapsed first) with rows as judgments.queries. convention: see `documents.Weights`.
+    Raises ValueError as these, `Measure.parse`, `Weights.of`, `by_codes` and `by_ids`.
     """
-    wanted = dict.fromkeys(_measure(measure) for measure in measures)
-    table = LabelTable.of(label_matrix(judgments, rankings), rankings.counts, judgments, convention, hole_label)
-    depth = {measure: measure.cutoff or table.depth for measure in wanted}
-    found: dict[tuple[str, int], Float] = {}
-    for name, definition in {measure.name: measure.definition for measure in wanted}.items():
-        cutoffs = sorted({depth[measure] for measure in wanted if measure.name == name})
-        found.update(zip([(name, cutoff) for cutoff in cutoffs], definition.function(table, cutoffs), strict=True))
-    values = {measure: found[measure.name, depth[measure]] for measure in wanted}
-    return Scores(judgments.queries, values, judgments.judged, judgments.answerable)
+    known, wanted = judgments_of(judgments), distinct(measures)
+    retrieved, unknown, odd = join(known, rankings)
+    values = score(label_table(known, retrieved, convention), wanted)
+    return Scores(known.queries, values, known.judged, known.answerable, retrieved.counts > 0, odd, unknown)
 
 
-def label_matrix(judgments: Judgments, rankings: Rankings) -> NDArray[np.int16]:
-    """Look up the label of each ranked document: int16 (Q, K), HOLE where it has none and in the padding.
+def evaluate_many(
+    judgments: Judgments,
+    rankings: NDArray[np.int32] | Sequence[Results],
+    measures: Iterable[Measure | str],
+    *,
+    convention: Convention = "scaled",
+) -> dict[Measure, Float]:
+    """Score C configurations that were run on the same queries: float64 (C, Q) for each measure.
 
-    This is the only join. A block of queries at a time is spread over a scratch table with one cell a document; the
-    rankings read from it; its cells are reset. Raises ValueError for another number of rows than queries, and an item
-    that is not a document code.
+    rankings: document codes, int32 (C, Q, K), best first with −1 at the end, each document once a row; or a sequence of
+    what `evaluate` takes. Worked on in blocks of configurations, so memory does not grow with C beyond the result.
+    Means are over the scored queries: `values[:, judgments.answerable].mean(axis=1)`. Raises ValueError as `evaluate`.
     """
-    queries, width = len(judgments.queries), len(judgments.documents) + 1
-    if len(rankings.items) != queries:
-        raise ValueError(f"there are {queries} queries but {len(rankings.items)} rankings; give one row a query")
-    if rankings.items.max(initial=-1) >= width - 1:
-        raise ValueError(f"item {rankings.items.max()} is ranked, but document codes end at {width - 2}")
-    block = max(1, _SCRATCH // width)
-    scratch = np.full(block * width, HOLE, dtype=np.int16)
-    labels = np.empty(rankings.items.shape, dtype=np.int16)
-    rows = judgments.rows
-    for start in range(0, queries, block):
-        stop = min(start + block, queries)
-        entries = slice(judgments.indptr[start], judgments.indptr[stop])
-        cells = (rows[entries] - start) * width + judgments.items[entries]
-        scratch[cells] = judgments.labels[entries]
-        # padding, −1, reads the cell before the row's own: the spare last cell of a row, always HOLE
-        labels[start:stop] = scratch.take(rankings.items[start:stop] + np.arange(stop - start)[:, None] * width)
-        scratch[cells] = HOLE
-    return labels
+    wanted = distinct(measures)
+    result = {measure: np.empty((len(rankings), len(judgments.queries))) for measure in wanted}
+    done = 0
+    for retrieved in _blocks(judgments, rankings):
+        stop = done + retrieved.found.lists // max(1, len(judgments.queries))
+        for measure, values in score(label_table(judgments, retrieved, convention), wanted).items():
+            result[measure][done:stop] = values.reshape(stop - done, -1)
+        done = stop
+    return result
+
+
+def label_table(judgments: Judgments, retrieved: Retrieved, convention: Convention = "scaled") -> LabelTable:
+    """Put what was retrieved beside what was judged."""
+    weights = Weights.of(judgments.scale, judgments.relevant_from, convention)
+    return LabelTable(weights, retrieved.found, retrieved.counts, judgments.ideal)
+
+
+def score(table: LabelTable, measures: Iterable[Measure]) -> dict[Measure, Float]:
+    """Evaluate measures, each name once for all its cutoffs: float64 (R,) each."""
+    cutoffs: dict[tuple[str, bool], set[int]] = {}
+    for measure in measures:
+        cutoffs.setdefault((measure.name, measure.condensed), set()).add(measure.cutoff or UNCUT)
+    found: dict[tuple[str, bool, int], Float] = {}
+    for measure in measures:
+        name, condensed = measure.name, measure.condensed
+        if (name, condensed, measure.cutoff or UNCUT) not in found:
+            ascending = sorted(cutoffs[name, condensed])
+            values = measure.definition.function(table.condensed if condensed else table, ascending)
+            found.update(((name, condensed, k), v.copy()) for k, v in zip(ascending, values, strict=True))
+    return {m: found[m.name, m.condensed, m.cutoff or UNCUT] for m in measures}
+
+
+def join(judgments: Judgments, rankings: Results) -> Joined:
+    """Look up what is judged in rankings of any form."""
+    results = results_of(rankings)
+    if not isinstance(results, Rankings):
+        return by_ids(judgments, results)
+    retrieved = by_codes(judgments, results.items[None])
+    odd = retrieved.counts > 0
+    if results.items.shape[1]:  # scores that are not finite come last
+        odd &= np.isneginf(results.scores[np.arange(len(odd)), np.maximum(retrieved.counts - 1, 0)])
+    return Joined(retrieved, (), odd)
+
+
+def _blocks(judgments: Judgments, rankings: NDArray[np.int32] | Sequence[Results]) -> Iterator[Retrieved]:
+    if isinstance(rankings, np.ndarray):
+        if rankings.ndim != 3 or rankings.dtype.kind not in "iu":
+            raise ValueError(f"document codes (C, Q, K) are needed, got {rankings.dtype} {rankings.shape}")
+        step = max(1, _CELLS // max(1, rankings.shape[1] * rankings.shape[2]))
+        for start in range(0, len(rankings), step):
+            yield by_codes(judgments, rankings[start : start + step])
+    else:
+        for one in rankings:
+            yield join(judgments, one).retrieved
+
+
+def distinct(measures: Iterable[Measure | str]) -> list[Measure]:
+    """Parse measures and drop repeats."""
+    return list(dict.fromkeys(map(_measure, measures)))
 
 
 def _measure(measure: Measure | str) -> Measure:

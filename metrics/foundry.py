@@ -1,21 +1,22 @@
 """Rows in, result rows out: the shape of Microsoft Foundry's document_retrieval evaluator.
 
 A row holds `retrieval_ground_truth`, a list of {document_id, query_relevance_label}, and `retrieved_documents`, a list
-of {document_id, relevance_score}. The figures are those of azure-ai-evaluation 1.18.10's DocumentRetrievalEvaluator,
-bit for bit on any label scale within 0…9, with the deliberate differences below. Each has its test of that name in
-tests/test_metrics_foundry.py.
+of {document_id, relevance_score}; where fields have other names, a data mapping says so. The figures are those of
+azure-ai-evaluation 1.18.10's DocumentRetrievalEvaluator, bit for bit on any label scale within 0…9, with the deliberate
+differences below. Each has its test of that name in tests/test_metrics_foundry.py, and what the published evaluator
+does is tested in tests/test_metrics_azure.py.
 
 | case                      | published evaluator          | here                      | test                          |
 |---------------------------|------------------------------|---------------------------|-------------------------------|
 | labels of 10 and more     | fidelity takes wrong weights | the weight of each label  | test_labels_from_10           |
-| minimum below 0           | fidelity above 1, or NaN     | the scaled convention     | test_minimum_below_0          |
+| minimum below 0           | out of range, or NaN         | the scaled convention     | test_minimum_below_0          |
 | all labels at the minimum | fidelity NaN                 | fidelity 0                | test_all_at_minimum           |
 | document retrieved twice  | last score; two in totals    | best score; one in totals | test_retrieved_twice          |
 | document judged twice     | last label; two in totals    | one, or error on conflict | test_judged_twice             |
 | equal scores              | order of the input           | ascending document id     | test_equal_scores             |
-| NaN or infinite score     | by order of the input        | after every finite score  | test_not_finite               |
+| NaN or infinite score     | NaN by input order, +∞ first | after every finite score  | test_not_finite               |
 | score precision           | float64                      | float32                   | test_float32                  |
-| NumPy numbers, 3.0        | refused                      | accepted                  | test_number_types             |
+| NumPy numbers, label 3.0  | refused, but float64 scores  | accepted                  | test_number_types             |
 | True as label or score    | crash, or taken as 1         | refused                   | test_true_is_no_number        |
 | top relevance threshold   | 50, with labels up to 4      | middle of the label scale | test_default_thresholds       |
 | nothing retrieved         | holes pass                   | every metric fails        | test_nothing_retrieved        |
@@ -25,24 +26,27 @@ tests/test_metrics_foundry.py.
 | no relevant document      | 0 in the mean                | left out, counted, named  | test_row_without_relevant     |
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from itertools import islice
 from typing import Any
 
-import numpy as np
-
 from metrics.documents import Convention
 from metrics.evaluate import evaluate
+from metrics.files import better
 from metrics.judgments import Judgments, LabelScale, check_label
 from metrics.measures import Measure
-from metrics.rankings import from_columns
+from metrics.rankings import check_score
 
 METRICS = ("ndcg@3", "xdcg@3", "fidelity", "top1_relevance", "top3_max_relevance", "holes", "holes_ratio")
 TOTALS = ("total_retrieved_documents", "total_ground_truth_documents")
-_COUNTED = frozenset({"top1_relevance", "top3_max_relevance", "holes"})
+FIELDS = ("retrieval_ground_truth", "retrieved_documents")
+_COUNTED = frozenset({"max_relevance", "holes"})
+_HEAD = {"type": "azure_ai_evaluator", "name": "Document Retrieval"}
 _BATCH = 1000
+_NAMED = 20
 
 Row = Mapping[str, Any]
 
@@ -51,8 +55,8 @@ Row = Mapping[str, Any]
 class RowResult:
     """The results of one row: `row` counts from 1; `left_out` says why the row does not count in means, or is None.
 
-    results: dictionaries with type, name, metric, score, and but for totals label, passed, threshold; empty for a row
-    without ground truth.
+    results: dictionaries with type, name, metric, score, and where there is a threshold label, passed, threshold; empty
+    for a row without ground truth.
     """
 
     row: int
@@ -61,18 +65,29 @@ class RowResult:
 
 
 @dataclass(slots=True)
+class LeftOut:
+    """Rows left out of means for one reason: how many, and the numbers of the first ones."""
+
+    count: int = 0
+    first: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class Aggregate:
-    """Running means and pass rates over rows; `add` takes each result of `score_rows`."""
+    """Running means and pass rates over rows; `add` takes each result of `score_rows`. Its size does not grow."""
 
     rows: int = 0
-    left_out: dict[str, list[int]] = field(default_factory=dict)
+    left_out: dict[str, LeftOut] = field(default_factory=dict)
     _sums: dict[str, float] = field(default_factory=dict, repr=False)
     _passed: dict[str, int] = field(default_factory=dict, repr=False)
 
     def add(self, result: RowResult) -> None:
-        """Count one row; a row that is left out is listed by its number under the reason."""
+        """Count one row, or note under which reason it is left out."""
         if result.left_out is not None:
-            self.left_out.setdefault(result.left_out, []).append(result.row)
+            reason = self.left_out.setdefault(result.left_out, LeftOut())
+            reason.count += 1
+            if reason.count <= _NAMED:
+                reason.first.append(result.row)
             return
         self.rows += 1
         for entry in result.results:
@@ -96,20 +111,28 @@ def document_retrieval(
     retrieval_ground_truth: list[dict[str, Any]],
     retrieved_documents: list[dict[str, Any]],
     *,
-    label_min: int = 0,
-    label_max: int = 4,
+    ground_truth_label_min: int = 0,
+    ground_truth_label_max: int = 4,
     thresholds: Mapping[str, float] | None = None,
     convention: Convention = "foundry",
+    measures: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
-    """Score one query's results and return one dictionary a metric, in the order of METRICS, then TOTALS.
+    """Score one query's results; return one dictionary a metric: METRICS, then `measures`, then TOTALS.
 
-    thresholds: a metric's score passes at its threshold or above, holes and holes_ratio at it or below. Defaults:
-    ndcg@3 .5, xdcg@3 50, fidelity .5, top relevances the middle of the label scale, holes and holes_ratio 0.
+    measures: further ones, such as "ndcg@10". thresholds: a metric's score passes at its threshold or above, holes and
+    holes_ratio at it or below. Defaults: ndcg@3 .5, xdcg@3 50, fidelity .5, top relevances the middle of the label
+    scale, holes and holes_ratio 0; none for further measures, whose scores then have no pass or fail.
     Raises ValueError as `score_rows`, and for an empty ground truth.
     """
-    row = {"retrieval_ground_truth": retrieval_ground_truth, "retrieved_documents": retrieved_documents}
-    scored = score_rows([row], label_min=label_min, label_max=label_max, thresholds=thresholds, convention=convention)
-    result = next(scored)
+    row = dict(zip(FIELDS, (retrieval_ground_truth, retrieved_documents), strict=True))
+    (result,) = score_rows(
+        [row],
+        ground_truth_label_min=ground_truth_label_min,
+        ground_truth_label_max=ground_truth_label_max,
+        thresholds=thresholds,
+        convention=convention,
+        measures=measures,
+    )
     if not result.results:
         raise ValueError("retrieval_ground_truth is empty; give at least one judged document")
     return list(result.results)
@@ -118,124 +141,162 @@ def document_retrieval(
 def score_rows(
     rows: Iterable[Row],
     *,
-    label_min: int = 0,
-    label_max: int = 4,
+    ground_truth_label_min: int = 0,
+    ground_truth_label_max: int = 4,
     thresholds: Mapping[str, float] | None = None,
     convention: Convention = "foundry",
+    measures: Sequence[str] = (),
+    data_mapping: Mapping[str, str] | None = None,
 ) -> Iterator[RowResult]:
     """Score each row as `document_retrieval` does, in order; at most a thousand rows are held at a time.
 
-    A row without ground truth has no results. Raises ValueError, at once for an unknown or non-numeric threshold or a
-    bad label scale, and while iterating, naming row and document, for a missing field, an id that is not text, a label
-    that is not whole, outside the scale or in conflict with another, and a score that is not a number.
+    data_mapping: where a row keeps its fields, such as {"retrieved_documents": "{{item.search.hits}}"}; a field that is
+    not mapped has its own name. A row without ground truth has no results.
+    Raises ValueError, at once for an unknown or non-numeric threshold, an unknown measure, a mapping that cannot be
+    read or a bad label scale, and while iterating, naming row and document, for a missing field, an id that is not
+    text, a label that is not whole, outside the scale or in conflict with another, and a score that is not a number.
     """
-    scale = LabelScale(check_label(label_min), check_label(label_max))
-    limits = _thresholds(thresholds or {}, scale)
-    return _score(iter(rows), scale, limits, convention)
+    scale = LabelScale(check_label(ground_truth_label_min), check_label(ground_truth_label_max))
+    names = list(dict.fromkeys([*METRICS, *(str(Measure.parse(name)) for name in measures)]))
+    limits = _thresholds(thresholds or {}, names, scale)
+    metrics = [(name, Measure.parse(name), limits.get(name)) for name in names]
+    return _score(iter(rows), scale, metrics, convention, _paths(data_mapping or {}))
+
+
+Metrics = list[tuple[str, Measure, float | None]]
+Paths = dict[str, list[str]]
 
 
 def _score(
-    rows: Iterator[Row], scale: LabelScale, limits: dict[str, float], convention: Convention
+    rows: Iterator[Row], scale: LabelScale, metrics: Metrics, convention: Convention, paths: Paths
 ) -> Iterator[RowResult]:
     start = 1
     while batch := list(islice(rows, _BATCH)):
-        yield from _score_batch(batch, start, scale, limits, convention)
+        names = [f"row {start + at}" for at in range(len(batch))]
+        truths, found = (
+            {name: read(_field(row, key, paths[key], name), key, name) for name, row in zip(names, batch, strict=True)}
+            for key, read in zip(FIELDS, (_labels, _scores), strict=True)
+        )
+        try:
+            judgments = Judgments.from_dict(truths, scale)
+            scores = evaluate(judgments, found, [measure for _, measure, _ in metrics], convention=convention)
+        except ValueError as error:
+            raise ValueError(re.sub(r"^query '(row \d+)'", r"\1", str(error))) from None
+        columns = [scores.values[measure].tolist() for _, measure, _ in metrics]
+        yield from _results(start, [*zip(*columns, strict=True)], metrics, truths, found, scores.scored.tolist())
         start += len(batch)
 
 
-def _score_batch(
-    batch: list[Row], start: int, scale: LabelScale, limits: dict[str, float], convention: Convention
+def _results(
+    start: int,
+    values: list[tuple[float, ...]],
+    metrics: Metrics,
+    truths: dict[str, dict[str, Any]],
+    found: dict[str, dict[str, Any]],
+    scored: list[bool],
 ) -> Iterator[RowResult]:
-    names = [f"row {start + at}" for at in range(len(batch))]
-    judged = _columns(batch, names, "retrieval_ground_truth", "query_relevance_label")
-    retrieved = _columns(batch, names, "retrieved_documents", "relevance_score")
-    documents = sorted({*judged[1], *retrieved[1]})
-    code_of = {document: code for code, document in enumerate(documents)}
-
-    def codes(ids: list[str]) -> list[int]:
-        return [code_of[document] for document in ids]
-
-    judgments = Judgments.from_arrays(names, documents, judged[0], codes(judged[1]), judged[2], scale)
-    rankings = from_columns(len(batch), retrieved[0], codes(retrieved[1]), retrieved[2])
-    scores = evaluate(judgments, rankings, METRICS, convention=convention)
-    columns = {metric: scores.values[Measure.parse(metric)].tolist() for metric in METRICS}
-    totals = zip(rankings.counts.tolist(), np.diff(judgments.indptr).tolist(), strict=True)
-    for at, (found, truth) in enumerate(totals):
-        if not truth:
+    sizes = zip(map(len, found.values()), map(len, truths.values()), strict=True)
+    for at, (retrieved, judged) in enumerate(sizes):
+        if not judged:
             yield RowResult(start + at, (), "no ground truth")
             continue
-        entries = [_entry(metric, columns[metric][at], limits[metric], found > 0) for metric in METRICS]
-        entries += [
-            {**_HEAD, "metric": name, "score": total} for name, total in zip(TOTALS, (found, truth), strict=True)
+        entries = [
+            _entry(name, measure, value, threshold, retrieved > 0)
+            for (name, measure, threshold), value in zip(metrics, values[at], strict=True)
         ]
-        yield RowResult(start + at, tuple(entries), None if scores.scored[at] else "no relevant document")
+        entries += [
+            {**_HEAD, "metric": name, "score": total} for name, total in zip(TOTALS, (retrieved, judged), strict=True)
+        ]
+        yield RowResult(start + at, tuple(entries), None if scored[at] else "no relevant document")
 
 
-_HEAD = {"type": "azure_ai_evaluator", "name": "Document Retrieval"}
+def _entry(metric: str, measure: Measure, score: float, threshold: float | None, retrieved: bool) -> dict[str, Any]:
+    entry = {**_HEAD, "metric": metric, "score": int(score) if measure.name in _COUNTED else score}
+    if threshold is not None:
+        passed = retrieved and (score >= threshold if measure.higher_is_better else score <= threshold)
+        entry |= {"label": "pass" if passed else "fail", "passed": passed, "threshold": threshold}
+    return entry
 
 
-def _entry(metric: str, score: float, threshold: float, retrieved: bool) -> dict[str, Any]:
-    within = score >= threshold if Measure.parse(metric).higher_is_better else score <= threshold
-    passed = within and retrieved
-    return {
-        **_HEAD,
-        "metric": metric,
-        "score": int(score) if metric in _COUNTED else score,
-        "label": "pass" if passed else "fail",
-        "passed": passed,
-        "threshold": threshold,
-    }
+def _labels(documents: Sequence[Any], key: str, name: str) -> dict[str, Any]:
+    """Read {document id: label}; a document judged twice has one label, or is an error."""
+    ids, labels = _pairs(documents, key, "query_relevance_label", name)
+    pairs = dict(zip(ids, labels, strict=True))
+    if len(pairs) < len(ids):
+        for identity, label in zip(ids, labels, strict=True):
+            if label != pairs[identity]:
+                both = f"{label!r} and {pairs[identity]!r}"
+                raise ValueError(f"{name}, document {identity!r}: judged twice, with labels {both}; keep one of them")
+    return pairs
 
 
-def _columns(batch: list[Row], names: list[str], key: str, value_key: str) -> tuple[list[int], list[str], list[float]]:
-    """Read one list of every row as three columns: row, document id, label or score."""
-    rows: list[int] = []
-    ids: list[str] = []
-    values: list[float] = []
-    for at, (name, row) in enumerate(zip(names, batch, strict=True)):
-        for document in _list(row, key, name):
-            if not isinstance(document, Mapping) or not {"document_id", value_key} <= document.keys():
-                raise ValueError(f"{name}: each item of {key} needs document_id and {value_key}, got {document!r}")
-            identity, value = document["document_id"], document[value_key]
-            if not isinstance(identity, str):
-                raise ValueError(f"{name}: a document_id must be text, got {identity!r}")
+def _scores(documents: Sequence[Any], key: str, name: str) -> dict[str, Any]:
+    """Read {document id: score}; a document that was retrieved twice has its best score."""
+    ids, scores = _pairs(documents, key, "relevance_score", name)
+    pairs = dict(zip(ids, scores, strict=True))
+    if len(pairs) < len(ids):
+        pairs = {}
+        for identity, value in zip(ids, scores, strict=True):
             try:
-                values.append(check_label(value) if value_key == "query_relevance_label" else _check_score(value))
+                score = check_score(value)
             except ValueError as error:
                 raise ValueError(f"{name}, document {identity!r}: {error}") from None
-            rows.append(at)
-            ids.append(identity)
-    return rows, ids, values
+            pairs[identity] = better(score, pairs[identity]) if identity in pairs else score
+    return pairs
 
 
-def _list(row: Row, key: str, name: str) -> Iterable[Any]:
-    if not isinstance(row, Mapping):
-        raise ValueError(f"{name}: a row must be an object with retrieval_ground_truth and retrieved_documents")
-    if key not in row:
-        near = get_close_matches(key, map(str, row), n=1, cutoff=0.5)
-        hint = f" (is {near[0]!r} meant?)" if near else ""
-        raise ValueError(f"{name}: there is no {key}{hint}; give an empty list where there is nothing")
-    found = row[key]
-    if found is None:
+def _pairs(documents: Sequence[Any], key: str, value: str, name: str) -> tuple[list[str], list[Any]]:
+    try:
+        ids, values = [row["document_id"] for row in documents], [row[value] for row in documents]
+        "".join(ids)
+    except (TypeError, KeyError, IndexError):
+        for row in documents:
+            if not isinstance(row, Mapping) or not {"document_id", value} <= row.keys():
+                raise ValueError(f"{name}: each item of {key} needs document_id and {value}, got {row!r}") from None
+            if not isinstance(row["document_id"], str):
+                raise ValueError(f"{name}: a document_id must be text, got {row['document_id']!r}") from None
+        raise
+    return ids, values
+
+
+def _field(row: Any, key: str, path: list[str], name: str) -> Sequence[Any]:
+    """Return the list that a row keeps under a field; null is an empty one."""
+    for step in path:
+        if not isinstance(row, Mapping):
+            needed = " and ".join(FIELDS) if step == path[0] else ".".join(path)
+            raise ValueError(f"{name}: an object with {needed} is needed, got {type(row).__name__}")
+        if step not in row:
+            near = get_close_matches(step, map(str, row), n=1, cutoff=0.5)
+            hint = f" (is {near[0]!r} meant?)" if near else ""
+            raise ValueError(f"{name}: there is no {step}{hint}; give an empty list where there is nothing")
+        row = row[step]
+    if row is None:
         return ()
-    if not isinstance(found, list | tuple):
-        raise ValueError(f"{name}: {key} must be a list, got {type(found).__name__}")
-    return found
+    if not isinstance(row, list | tuple):
+        raise ValueError(f"{name}: {key} must be a list, got {type(row).__name__}")
+    return row
 
 
-def _check_score(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, float | int | np.floating | np.integer):
-        raise ValueError(f"a score must be a number, got {value!r}")
-    return float(value)
+def _paths(mapping: Mapping[str, str]) -> Paths:
+    """Read {"field": "{{item.a.b}}"} as the steps from a row to each field."""
+    paths = {key: [key] for key in FIELDS}
+    for key, template in mapping.items():
+        if key not in paths:
+            raise ValueError(f"unknown field {key!r} in the data mapping; fields: {', '.join(FIELDS)}")
+        matched = re.fullmatch(r"\{\{\s*item\.([^{}]*[^{}\s])\s*\}\}", template)
+        if not matched or not all(matched[1].split(".")):
+            raise ValueError(f"{key}: {template!r} cannot be read; give the field's place as {{{{item.name}}}}")
+        paths[key] = matched[1].split(".")
+    return paths
 
 
-def _thresholds(given: Mapping[str, float], scale: LabelScale) -> dict[str, float]:
+def _thresholds(given: Mapping[str, float], names: Sequence[str], scale: LabelScale) -> dict[str, float]:
     middle = (scale.min + scale.max) / 2
-    limits = dict(zip(METRICS, (0.5, 50.0, 0.5, middle, middle, 0, 0), strict=True))
+    limits: dict[str, float] = dict(zip(METRICS, (0.5, 50.0, 0.5, middle, middle, 0, 0), strict=True))
     for metric, threshold in given.items():
-        if metric not in limits:
-            near = get_close_matches(metric, METRICS, n=1)
+        if metric not in names:
+            near = get_close_matches(metric, names, n=1)
             hint = f"did you mean {near[0]!r}? " if near else ""
-            raise ValueError(f"unknown threshold {metric!r}; {hint}known: {', '.join(METRICS)}")
-        limits[metric] = _check_score(threshold)
+            raise ValueError(f"unknown threshold {metric!r}; {hint}known: {', '.join(names)}")
+        limits[metric] = check_score(threshold)
     return limits

@@ -1,17 +1,25 @@
-"""Relevance judgments (qrels) as integer codes.
+"""Relevance judgments (qrels): labels of documents for queries.
 
 Ids are strings at the edge and codes inside: row `q` is `queries[q]`, document code `d` is `documents[d]`. Codes follow
-the ids' ascending order as text, so that the tie rule of `metrics.rankings` is an integer comparison.
+the ids' ascending order as text, so that the tie rule of `metrics.rankings` is an integer comparison. Judgments are
+made from ids or from codes; the other form is worked out when it is first asked for.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from functools import cached_property
+from itertools import chain, pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from metrics.hits import Hits, ordinal
+
 WIDEST = 1000  # 2^1001 times any number of documents is still a finite float64
+
+ById = tuple[Mapping[str, int], ...]
+Coded = tuple[tuple[str, ...], NDArray[np.int32]]
 
 
 def check_label(value: object) -> int:
@@ -44,22 +52,23 @@ class LabelScale:
             )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Judgments:
-    """Labels of documents for queries, in compressed rows.
+    """Labels of documents for queries, in compressed rows; made by `from_dict` or `from_arrays`.
 
     indptr: int64 (Q+1,); query `q` owns the entries `indptr[q]:indptr[q+1]`, which may be none.
-    items: int32 (nnz,), document codes, ascending within a query. labels: int16 (nnz,), within `scale`.
-    relevant_from: labels of at least this are relevant to recall, precision, hit, mrr and map.
+    labels: int16 (nnz,), within `scale`. relevant_from: labels of at least this are relevant to recall, precision, hit,
+    mrr, map and rbp.
     """
 
     scale: LabelScale
     relevant_from: int
-    queries: tuple[str, ...]
-    documents: tuple[str, ...] = field(repr=False)
+    queries: tuple[str, ...] = field(repr=False)
     indptr: NDArray[np.int64] = field(repr=False)
-    items: NDArray[np.int32] = field(repr=False)
     labels: NDArray[np.int16] = field(repr=False)
+    _ids: ById | None = field(default=None, repr=False)
+    _codes: Coded | None = field(default=None, repr=False)
+    _corpus: tuple[str, ...] = field(default=(), repr=False)
 
     @classmethod
     def from_arrays(
@@ -75,16 +84,14 @@ class Judgments:
     ) -> "Judgments":
         """Build from three columns of equal length, in any order; identical repeats collapse.
 
-        relevant_from: default scale.min + 1. Raises ValueError for an id that is repeated or not text, a code without
-        an id, a label that is not whole or outside the scale, two labels for one pair, and a relevant_from outside
-        min+1…max.
+        relevant_from: default scale.min + 1. Raises ValueError for an id that is repeated or not text, documents not in
+        ascending order, a code without an id, a label that is not whole or outside the scale, two labels for one pair,
+        and a relevant_from outside min+1…max.
         """
         scale = scale or LabelScale()
-        relevant_from = scale.min + 1 if relevant_from is None else relevant_from
-        if not scale.min < relevant_from <= scale.max:
-            raise ValueError(f"relevant_from must be within {scale.min + 1}…{scale.max}, got {relevant_from}")
+        relevant_from = _relevant_from(relevant_from, scale)
         _check_ids(queries, "query")
-        _check_ids(documents, "document")
+        _check_documents(documents)
         rows, items = np.asarray(query_codes, dtype=np.int64), np.asarray(document_codes, dtype=np.int64)
         _check_codes(rows, len(queries), "query")
         _check_codes(items, len(documents), "document")
@@ -93,34 +100,18 @@ class Judgments:
         pairs, rows, items = pairs[order], rows[order], items[order]
 
         def pair(at: int) -> str:
-            return f"query {queries[rows[at]]!r}, document {documents[items[at]]!r}"
+            return _pair(queries[rows[at]], documents[items[at]])
 
-        column = np.asarray(labels)[order]
-        if column.dtype.kind not in "iuf":
-            for at, value in enumerate(column.tolist()):
-                _checked(value, pair(at))
-            column = column.astype(np.float64)
-        wrong = np.flatnonzero(~((column >= scale.min) & (column <= scale.max) & (column == np.floor(column))))
-        if wrong.size:
-            value = column[wrong[0]].item()
-            label = _checked(value, pair(wrong[0]))
-            raise ValueError(f"{pair(wrong[0])}: label {label} is outside the scale {scale.min}…{scale.max}")
+        column = _on_scale(np.asarray(labels)[order], scale, pair)
         repeat = np.concatenate([[False], pairs[1:] == pairs[:-1]]) if len(pairs) else np.zeros(0, dtype=bool)
         conflict = np.flatnonzero(repeat[1:] & (column[1:] != column[:-1]))
         if conflict.size:
             first = int(conflict[0])
-            both = f"{int(column[first])} and {int(column[first + 1])}"
+            both = f"{column[first]} and {column[first + 1]}"
             raise ValueError(f"{pair(first)}: judged twice, with labels {both}; keep one of them")
         indptr = np.concatenate([[0], np.cumsum(np.bincount(rows[~repeat], minlength=len(queries)))])
-        return cls(
-            scale,
-            relevant_from,
-            tuple(queries),
-            tuple(documents),
-            indptr.astype(np.int64),
-            items[~repeat].astype(np.int32),
-            column[~repeat].astype(np.int16),
-        )
+        codes = (tuple(documents), items[~repeat].astype(np.int32))
+        return cls(scale, relevant_from, tuple(queries), indptr.astype(np.int64), column[~repeat], _codes=codes)
 
     @classmethod
     def from_dict(
@@ -138,62 +129,152 @@ class Judgments:
         documents: the corpus, ascending; default all judged ids, ascending. Judged ids that are not among them
         ("dangling") get the codes after them, ascending, and stay in the ideal ranking.
 
-        Raises ValueError as `from_arrays`, and for documents not in ascending order or judgments of an unlisted query.
+        Raises ValueError as `from_arrays`, and for judgments of an unlisted query.
         """
+        scale = scale or LabelScale()
+        relevant_from = _relevant_from(relevant_from, scale)
         queries = tuple(qrels) if queries is None else tuple(queries)
         corpus = () if documents is None else tuple(documents)
-        _check_ids(corpus, "document")
-        fall = next(((a, b) for a, b in pairwise(corpus) if a > b), None)
-        if fall:
-            raise ValueError(f"documents must be in ascending order, but {fall[1]!r} follows {fall[0]!r}; sort them")
-        row_of = {query: row for row, query in enumerate(queries)}
-        strange = next((query for query in qrels if query not in row_of), None)
+        _check_ids(queries, "query")
+        _check_documents(corpus)
+        known = set(queries)
+        strange = next((query for query in qrels if query not in known), None)
         if strange is not None:
             raise ValueError(f"query {strange!r} is judged but is not among the queries; leave its judgments out")
-        judged = {document for row in qrels.values() for document in row}
-        _check_ids(judged, "document")
-        everything = corpus + tuple(sorted(judged.difference(corpus)))
-        code_of = {document: code for code, document in enumerate(everything)}
-        rows = [row_of[query] for query, row in qrels.items() for _ in row]
-        items = [code_of[document] for row in qrels.values() for document in row]
-        labels = [
-            _checked(label, f"query {query!r}, document {document!r}")
-            for query, row in qrels.items()
-            for document, label in row.items()
-        ]
-        return cls.from_arrays(queries, everything, rows, items, labels, scale, relevant_from=relevant_from)
+        rows = tuple(_row(query, qrels.get(query, {})) for query in queries)
+        check_text(chain.from_iterable(rows), "document")
+        indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
+
+        def pair(at: int) -> str:
+            row = int(np.searchsorted(indptr, at, side="right")) - 1
+            return _pair(queries[row], list(rows[row])[at - int(indptr[row])])
+
+        values = list(chain.from_iterable(row.values() for row in rows))
+        whole = set(map(type, values)) <= {int}
+        labels = _on_scale(np.array(values, dtype=None if whole else object), scale, pair)
+        if not whole:  # 3.0 is 3 from here on
+            flat = iter(labels.tolist())
+            rows = tuple(dict(zip(row, flat, strict=False)) for row in rows)
+        return cls(scale, relevant_from, queries, indptr, labels, _ids=rows, _corpus=corpus)
+
+    @cached_property
+    def by_id(self) -> ById:
+        """The labels of each query: {document id: label}."""
+        if self._ids is not None:
+            return self._ids
+        documents, items = self._coded
+        ids, labels, ends = [documents[item] for item in items.tolist()], self.labels.tolist(), self.indptr.tolist()
+        return tuple(dict(zip(ids[a:b], labels[a:b], strict=True)) for a, b in pairwise(ends))
+
+    @cached_property
+    def _coded(self) -> Coded:
+        if self._codes is not None:
+            return self._codes
+        ids = self.by_id
+        documents = self._corpus + tuple(sorted(set(chain.from_iterable(ids)).difference(self._corpus)))
+        code_of = {document: code for code, document in enumerate(documents)}
+        items = map(code_of.__getitem__, chain.from_iterable(ids))
+        return documents, np.fromiter(items, np.int32, count=len(self.labels))
 
     @property
+    def documents(self) -> tuple[str, ...]:
+        """The id of each document code, ascending; dangling ids follow the corpus."""
+        return self._coded[0]
+
+    @property
+    def items(self) -> NDArray[np.int32]:
+        """The document code of each entry: int32 (nnz,)."""
+        return self._coded[1]
+
+    @cached_property
     def rows(self) -> NDArray[np.int64]:
         """The query code of each entry: int64 (nnz,)."""
         return np.repeat(np.arange(len(self.queries)), np.diff(self.indptr))
 
-    @property
+    @cached_property
     def judged(self) -> NDArray[np.bool_]:
         """Whether a query has any judgment: bool (Q,)."""
         return np.diff(self.indptr) > 0
 
-    @property
+    @cached_property
     def answerable(self) -> NDArray[np.bool_]:
         """Whether a query has a relevant judged document: bool (Q,)."""
         return np.bincount(self.rows[self.labels >= self.relevant_from], minlength=len(self.queries)) > 0
 
+    @cached_property
+    def ideal(self) -> Hits:
+        """The best possible rankings: all judged documents of each query, by falling label."""
+        return best_order(self.rows, self.labels.astype(np.intp) - (self.scale.min - 1), len(self.queries))
 
-def _checked(value: object, pair: str) -> int:
+
+def best_order(rows: NDArray[np.integer], levels: NDArray[np.intp], lists: int) -> Hits:
+    """Rank documents, given by list and level in any order, by falling level."""
+    top = int(levels.max(initial=0)) + 1
+    keys = np.sort(rows * top + (top - 1 - levels))
+    row = keys // top
+    return Hits.of(lists, row, ordinal(row), top - 1 - keys % top)
+
+
+def check_text(ids: Iterable[object], kind: str) -> None:
+    """Raise ValueError for the first id that is not text."""
+    ids = list(ids)
+    if not set(map(type, ids)) <= {str}:
+        for value in ids:
+            if not isinstance(value, str):
+                raise ValueError(f"a {kind} id must be text, got {value!r} ({type(value).__name__})")
+
+
+def _pair(query: str, document: str) -> str:
+    return f"query {query!r}, document {document!r}"
+
+
+def _row(query: str, labels: Mapping[str, int]) -> dict[str, int]:
+    if not isinstance(labels, Mapping):
+        raise ValueError(f"query {query!r}: {{document id: label}} is needed, got {type(labels).__name__}")
+    return dict(labels)
+
+
+def _relevant_from(given: int | None, scale: LabelScale) -> int:
+    chosen = scale.min + 1 if given is None else check_label(given)
+    if not scale.min < chosen <= scale.max:
+        raise ValueError(f"relevant_from must be within {scale.min + 1}…{scale.max}, got {given}")
+    return chosen
+
+
+def _on_scale(column: NDArray[Any], scale: LabelScale, pair: Callable[[int], str]) -> NDArray[np.int16]:
+    """Return the labels as int16; name the pair of the first one that is not whole or outside the scale."""
+    if column.dtype.kind not in "iuf":
+        for at, value in enumerate(column.tolist()):
+            _checked(value, pair, at)
+        column = column.astype(np.float64)
+    wrong = np.flatnonzero(~((column >= scale.min) & (column <= scale.max) & (column == np.floor(column))))
+    if wrong.size:
+        at = int(wrong[0])
+        label = _checked(column[at].item(), pair, at)
+        raise ValueError(f"{pair(at)}: label {label} is outside the scale {scale.min}…{scale.max}")
+    return column.astype(np.int16)
+
+
+def _checked(value: object, pair: Callable[[int], str], at: int) -> int:
     try:
         return check_label(value)
     except ValueError as error:
-        raise ValueError(f"{pair}: {error}") from None
+        raise ValueError(f"{pair(at)}: {error}") from None
 
 
-def _check_ids(ids: Sequence[str] | set[str], kind: str) -> None:
-    for value in ids:
-        if not isinstance(value, str):
-            raise ValueError(f"a {kind} id must be text, got {value!r} ({type(value).__name__})")
+def _check_ids(ids: Sequence[str], kind: str) -> None:
+    check_text(ids, kind)
     if len(set(ids)) < len(ids):
         seen: set[str] = set()
         twice = next(value for value in ids if value in seen or seen.add(value))  # type: ignore[func-returns-value]
         raise ValueError(f"{kind} id {twice!r} is used twice; ids must be unique")
+
+
+def _check_documents(ids: Sequence[str]) -> None:
+    _check_ids(ids, "document")
+    fall = next(((a, b) for a, b in pairwise(ids) if a > b), None)
+    if fall:
+        raise ValueError(f"documents must be in ascending order, but {fall[1]!r} follows {fall[0]!r}; sort them")
 
 
 def _check_codes(codes: NDArray[np.int64], count: int, kind: str) -> None:

@@ -4,14 +4,10 @@ Tie rule: score descending, compared as float32; then item code ascending, which
 chunk start). Scores that are not finite come after every finite score. It is applied in `rank` and nowhere else.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-
-from metrics.judgments import Judgments
 
 _SIGN = np.uint32(1 << 31)
 _LOW = np.uint64((1 << 32) - 1)
@@ -42,6 +38,19 @@ class Rankings:
         return counts
 
 
+def check_score(value: object) -> float:
+    """Return `value` as a float: Python and NumPy numbers pass, NaN and infinity too.
+
+    Raises ValueError for everything else: True, text, and integers beyond a float.
+    """
+    if isinstance(value, float | int | np.floating | np.integer) and not isinstance(value, bool):
+        try:
+            return float(value)
+        except OverflowError:
+            pass
+    raise ValueError(f"a score must be a number, got {value!r}")
+
+
 def rank(items: ArrayLike, scores: ArrayLike, k: int | None = None) -> Rankings:
     """Order search results by the tie rule and cut them to `k` (default: keep all).
 
@@ -55,7 +64,7 @@ def rank(items: ArrayLike, scores: ArrayLike, k: int | None = None) -> Rankings:
     if codes.size and codes.min() < -1:
         raise ValueError(f"item codes must be −1 (none) or more, got {codes.min()}")
     codes = codes.astype(np.int32, copy=False)
-    keys = _descending(values).astype(np.uint64) << np.uint64(32) | codes.view(np.uint32)
+    keys = descending(values).astype(np.uint64) << np.uint64(32) | codes.view(np.uint32)
     keys[codes < 0] = _LAST
     keys.sort(axis=1)
     ranked = (keys & _LOW).astype(np.uint32).view(np.int32)
@@ -96,43 +105,7 @@ def from_columns(count: int, rows: ArrayLike, items: ArrayLike, scores: ArrayLik
     return rank(padded, values)
 
 
-def join(judgments: Judgments, run: Mapping[str, Mapping[str, float]]) -> tuple[Judgments, Rankings]:
-    """Give judgments and a run {query id: {document id: score}} common codes.
-
-    Retrieved documents may be unknown to the judgments, so all documents are coded anew, ascending as text. Rows:
-    judgments.queries, then the run's other queries, ascending, without judgments. A query absent from the run gets an
-    empty list. Raises ValueError for a score that is not a number, naming query and document, and an id that is not
-    text.
-    """
-    documents = tuple(sorted(set(judgments.documents).union(*run.values())))
-    queries = judgments.queries + tuple(sorted(set(run).difference(judgments.queries)))
-    code_of = {document: code for code, document in enumerate(documents)}
-    row_of = {query: row for row, query in enumerate(queries)}
-    renumbered = np.fromiter((code_of[document] for document in judgments.documents), np.int64)
-    recoded = Judgments.from_arrays(
-        queries,
-        documents,
-        judgments.rows,
-        renumbered[judgments.items],
-        judgments.labels,
-        judgments.scale,
-        relevant_from=judgments.relevant_from,
-    )
-    scores = np.asarray(list(chain.from_iterable(row.values() for row in run.values())))
-    if scores.size and scores.dtype.kind not in "iuf":
-        query, document, score = next(
-            (query, document, score)
-            for query, row in run.items()
-            for document, score in row.items()
-            if isinstance(score, bool) or not isinstance(score, float | int | np.floating | np.integer)
-        )
-        raise ValueError(f"query {query!r}, document {document!r}: a score must be a number, got {score!r}")
-    rows = np.repeat([row_of[query] for query in run], [len(row) for row in run.values()])
-    items = np.fromiter((code_of[document] for row in run.values() for document in row), np.int64)
-    return recoded, from_columns(len(queries), rows, items, scores)
-
-
-def _descending(scores: NDArray[np.floating]) -> NDArray[np.uint32]:
+def descending(scores: NDArray[np.floating]) -> NDArray[np.uint32]:
     """Map scores to uint32 that ascend as the scores descend; what is not finite counts as −inf."""
     finite = np.isfinite(scores)
     largest = np.finfo(np.float32).max
@@ -142,7 +115,7 @@ def _descending(scores: NDArray[np.floating]) -> NDArray[np.uint32]:
 
 
 def _ascending(keys: NDArray[np.uint32]) -> NDArray[np.float32]:
-    """Undo `_descending`."""
+    """Undo `descending`."""
     return np.where(keys & _SIGN, keys, ~keys & ~_SIGN).view(np.float32)
 
 

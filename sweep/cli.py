@@ -116,39 +116,97 @@ def export(
 
 @app.command()
 def score(
-    rows: Annotated[Path, typer.Argument(metavar="ROWS", help="JSONL, one query a line; - is standard input.")],
+    rows: Annotated[
+        Path | None, typer.Argument(metavar="ROWS", help="JSONL, one query a line; - is standard input.")
+    ] = None,
+    qrels: Annotated[Path | None, typer.Option(metavar="FILE", help="Labels, as TREC or BEIR write them.")] = None,
+    run_file: Annotated[Path | None, typer.Option("--run", metavar="FILE", help="Search results, as TREC's.")] = None,
+    measure: Annotated[
+        list[str] | None,
+        typer.Option("-m", "--measure", metavar="MEASURE", help="Such as ndcg@10 or judged(map); may be given often."),
+    ] = None,
+    per_query: Annotated[bool, typer.Option("-q", help="With --run: a line for each query too.")] = False,
+    hole_bounds: Annotated[
+        bool, typer.Option("--hole-bounds", help="With --run: the least and greatest mean, whatever the holes' labels.")
+    ] = False,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="Result rows; default: print.")
     ] = None,
     label_min: Annotated[int, typer.Option(help="Least label of the scale.")] = 0,
     label_max: Annotated[int, typer.Option(help="Greatest label of the scale.")] = 4,
+    relevant_from: Annotated[
+        int | None, typer.Option(metavar="LABEL", help="With --run: least relevant label; default: label-min + 1.")
+    ] = None,
     convention: Annotated[
-        Convention, typer.Option(help="foundry (the published evaluator's figures) or scaled.")
-    ] = "foundry",
+        Convention | None,
+        typer.Option(help="foundry (the published evaluator's figures; rows' default) or scaled (--run's default)."),
+    ] = None,
     threshold: Annotated[
         list[str] | None, typer.Option(metavar="METRIC=NUMBER", help="When a metric passes; may be given often.")
     ] = None,
+    data_mapping: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FIELD={{item.NAME}}", help="Where a row keeps a field; may be given often."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Score search results that you already have: rows in, result rows out, and a summary.
+    """Score search results that you already have: rows of the document retrieval evaluator, or a TREC run.
 
     A row holds retrieval_ground_truth, a list of {document_id, query_relevance_label}, and retrieved_documents, a
     list of {document_id, relevance_score}. Result rows go to stdout and the summary to stderr; with -o the rows go to
-    the file and the summary to stdout.
+    the file and the summary to stdout. Files may be gzip.
 
     sweep score rows.jsonl -o results.jsonl
 
-    sweep score rows.jsonl --label-max 3 --threshold ndcg@3=0.7
-    """
-    from sweep.present.scoring import score_file, summary_lines
+    sweep score rows.jsonl --label-max 3 --threshold ndcg@3=0.7 -m ndcg@10
 
-    summary = score_file(
-        rows, output, label_min=label_min, label_max=label_max, convention=convention, thresholds=threshold or []
+    sweep score rows.jsonl --data-mapping "retrieved_documents={{item.search.hits}}"
+
+    sweep score --qrels qrels.txt --run run.txt.gz -m ndcg@10 -m fidelity -q
+    """
+    from sweep.present import scoring
+
+    scale = (label_min, label_max)
+    if rows is not None:
+        _refuse("with ROWS", {"--qrels": qrels, "--run": run_file, "-q": per_query, "--hole-bounds": hole_bounds})
+        _refuse("with ROWS", {"--relevant-from": relevant_from})
+        summary = scoring.score_file(
+            rows,
+            output,
+            scale=scale,
+            convention=convention or "foundry",
+            thresholds=threshold or [],
+            measures=measure or [],
+            data_mapping=data_mapping or [],
+        )
+        to = sys.stderr if output is None else sys.stdout
+        _print(summary, to=to) if as_json else _print_lines(scoring.summary_lines(summary), to=to)
+        return
+    if qrels is None or run_file is None or not measure:
+        raise InputError("give a file of ROWS, or --qrels FILE --run FILE -m MEASURE")
+    _refuse("with --run", {"-o": output, "--threshold": threshold, "--data-mapping": data_mapping})
+    found = scoring.score_run(
+        qrels,
+        run_file,
+        measure,
+        scale=scale,
+        relevant_from=relevant_from,
+        convention=convention or "scaled",
+        hole_bounds=hole_bounds,
     )
     if as_json:
-        _print(summary, to=sys.stderr if output is None else sys.stdout)
-    else:
-        _print_lines(summary_lines(summary), to=sys.stderr if output is None else sys.stdout)
+        _print(found if per_query else {name: value for name, value in found.items() if name != "queries"})
+        return
+    lines, notes = scoring.run_lines(found, per_query=per_query)
+    _print_lines(lines)
+    _print_lines(notes, to=sys.stderr)
+
+
+def _refuse(where: str, given: dict[str, Any]) -> None:
+    """Refuse options that have no meaning here."""
+    for option, value in given.items():
+        if value:
+            raise InputError(f"{option} has no meaning {where}; leave it out")
 
 
 def main() -> None:

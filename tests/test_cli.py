@@ -1,5 +1,6 @@
 """The command: exit codes, streams, `score`, `check`, and what a fault looks like."""
 
+import gzip
 import json
 import os
 import subprocess
@@ -141,6 +142,113 @@ def test_a_fault_does_not_touch_the_results_of_before(workspace: Workspace, faul
     rows = Path("absent.jsonl") if fault == "no such file" else written(workspace, ROW, [], name="bad.jsonl")
     assert workspace.cli("score", rows, "-o", "out.jsonl").code == 2
     assert (workspace.folder / "out.jsonl").read_text() == before
+
+
+def test_score_finds_fields_by_a_mapping_and_adds_measures(workspace: Workspace) -> None:
+    rows = written(workspace, {"truth": ROW["retrieval_ground_truth"], "search": {"hits": FOUND}})
+    mapping = ("--data-mapping", "retrieval_ground_truth={{item.truth}}", "--data-mapping")
+    ran = workspace.cli("score", rows, *mapping, "retrieved_documents={{item.search.hits}}", "-m", "ndcg_linear@3")
+    assert (ran.code, scores(ran.out)["ndcg_linear@3"]) == (0, pytest.approx(0.694220, abs=1e-6))  # S13
+    ran = workspace.cli("score", rows, *mapping, "retrieved_documents")
+    assert (ran.code, "give FIELD={{item.NAME}}" in ran.err) == (2, True)
+    ran = workspace.cli("score", rows, *mapping, "retrieved_documents={{item.found}}")
+    assert (ran.code, "line 1: row 1: there is no found" in ran.err) == (2, True)
+
+
+def test_score_does_not_hold_the_rows(workspace: Workspace, tmp_path: Path) -> None:
+    row = json.dumps({**ROW, "note": "x" * 2000}).encode() + b"\n"
+    with gzip.open(tmp_path / "rows.jsonl.gz", "wb", compresslevel=1) as out:
+        for _ in range(100):
+            out.write(row * 500)  # 50,000 rows, 112 MB
+    program = (
+        "import resource, sys; from sweep.cli import main; sys.argv = ['sweep', *sys.argv[1:]]\n"
+        "try: main()\n"
+        "finally: print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024, file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, "score", tmp_path / "rows.jsonl.gz", "-o", tmp_path / "out.jsonl"],
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert "50000 rows scored" in done.stdout
+    assert int(done.stderr.splitlines()[-1]) < 112  # megabytes in all, the interpreter and its libraries included
+
+
+QRELS = "q1 0 a 4\nq1 0 b 2\nq1 0 c 1\nq1 0 d 0\nq2 0 x 1\nq3 0 a 0\n"
+RUN = "q1 Q0 b 1 0.9 t\nq1 Q0 x 2 0.8 t\nq1 Q0 a 3 0.7 t\nq1 Q0 d 4 0.1 t\nq9 Q0 a 1 1 t\nq1 Q0 a 5 -2 t\n"
+
+
+def test_score_of_a_run(workspace: Workspace, tmp_path: Path) -> None:
+    qrels, run = tmp_path / "qrels.txt", tmp_path / "run.txt.gz"
+    qrels.write_text(QRELS)
+    run.write_bytes(gzip.compress(RUN.encode()))
+    given = ("score", "--qrels", qrels, "--run", run, "-m", "ndcg@3", "-m", "max_relevance@3")
+    ran = workspace.cli(*given)
+    assert ran.code == 0
+    assert [line.split() for line in ran.out.splitlines()] == [
+        ["ndcg@3", "all", "0.3018"],  # q1 .603698 (the base check), q2 without results 0
+        ["max_relevance@3", "all", "2.0000"],
+    ]
+    assert ran.err.splitlines() == [
+        "2 queries scored; mean share of unjudged results (holes): 12.5%",
+        "1 without results, counted as 0: q2",
+        "1 without judgments, left out: q9",
+        "1 without a relevant document, left out: q3",
+        "1 rows name a document again; its best score counts",
+    ]
+    lines = workspace.cli(*given, "-q").out.splitlines()
+    assert [line.split("\t")[1:] for line in lines[:4:2]] == [["q1", "0.6037"], ["q2", "0.0000"]]
+    values = json.loads(workspace.cli(*given, "-q", "--hole-bounds", "--json").out)
+    assert values["queries"]["q1"] == {"ndcg@3": pytest.approx(0.603698, abs=1e-6), "max_relevance@3": 4}
+    low, high = values["hole_bounds"]["ndcg@3"]
+    assert low == values["means"]["ndcg@3"] < high  # the hole as a label of 0 changes nothing
+    bounds = [line.split() for line in workspace.cli(*given, "--hole-bounds").out.splitlines()[:3]]
+    assert [line[-1] for line in bounds] == ["0.3018", f"{low:.4f}", f"{high:.4f}"]
+    assert "queries" not in json.loads(workspace.cli(*given, "--json").out)
+
+
+def test_score_of_a_run_takes_the_options_of_trec_eval(workspace: Workspace, tmp_path: Path) -> None:
+    qrels, run = tmp_path / "qrels.txt", tmp_path / "run.txt"
+    qrels.write_text("q1 0 a 1\nq1 0 b 3\nq1 0 c 5\n")
+    run.write_text("q1 Q0 a 1 3 t\nq1 Q0 b 2 2 t\n")
+    given = ("score", "--qrels", qrels, "--run", run, "--label-max", 5)
+    assert workspace.cli(*given, "-m", "recall").out.split()[-1] == "0.6667"
+    assert workspace.cli(*given, "-m", "recall", "--relevant-from", 3).out.split()[-1] == "0.5000"
+    # scaled: 100/5 · (1 + 3·0.6) / 1.6; foundry: 25 · (1 + 3·0.6) / 1.6
+    assert workspace.cli(*given, "-m", "xdcg@2").out.split()[-1] == "35.0000"
+    assert workspace.cli(*given, "-m", "xdcg@2", "--convention", "foundry").out.split()[-1] == "43.7500"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--qrels", "q"], "give a file of ROWS, or --qrels FILE --run FILE -m MEASURE"),
+        (["--qrels", "q", "--run", "r"], "give a file of ROWS, or"),
+        (["rows", "--qrels", "q"], "--qrels has no meaning with ROWS; leave it out"),
+        (["rows", "-q"], "-q has no meaning with ROWS"),
+        (["--qrels", "q", "--run", "r", "-m", "map", "-o", "x"], "-o has no meaning with --run"),
+        (["--qrels", "absent", "--run", "r", "-m", "map"], "absent: no such file"),
+        (["--qrels", "q", "--run", "absent", "-m", "map"], "absent: no such file"),
+        (["--qrels", "q", "--run", "r", "-m", "nDGC@3"], "unknown measure 'nDGC'; did you mean 'ndcg'?"),
+        (
+            ["--qrels", "q", "--run", "r", "-m", "map", "--label-max", 3],
+            "line 1: query 'q1', document 'a': label 4 is outside",
+        ),
+        (["--qrels", "q", "--run", "r", "-m", "map", "--relevant-from", 5], "relevant_from must be within 1…4, got 5"),
+        (["--qrels", "none", "--run", "r", "-m", "map"], "no query has a relevant judged document"),
+        (["--qrels", "q", "--run", "bad", "-m", "map"], "bad, line 1: 5 columns, expected 6"),
+    ],
+)
+def test_score_of_a_run_says_what_is_wrong(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[Any], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in {"q": QRELS, "r": RUN, "none": "q1 0 a 0\n", "bad": "q1 Q0 a 0.5 t\n", "rows": "{}\n"}.items():
+        Path(name).write_text(text)
+    ran = workspace.cli("score", *options)
+    assert (ran.code, ran.out, len(ran.err.splitlines())) == (2, "", 1)
+    assert said in ran.err
 
 
 # ------------------------------------------------------------------ check

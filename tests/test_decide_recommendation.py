@@ -39,7 +39,6 @@ def outcome(
     return Outcome(
         configuration=Configuration.of({"algorithm": "keyword", "top_k": top_k}),
         scores={NDCG: ndcg, HOLES: share},
-        filled={NDCG: np.minimum(ndcg + holes, 1.0), HOLES: share},
         documents=np.zeros((len(QUERIES), 1), np.int32),
         chunks=np.zeros((len(QUERIES), 1), np.int32),
         context_tokens=np.full(len(QUERIES), int(tokens or 10 * top_k), np.int64),
@@ -84,7 +83,8 @@ def test_lines_hold_what_the_outcomes_say() -> None:
     answer = chosen([outcome(3, SCORES, holes=0.25, size=777), outcome(5, SCORES - 0.1)], baseline=1)
     line = answer.recommended
     assert line.costs == {"context_tokens": 30.0, "index_bytes": 777.0, "rerank_pairs": 0.0, "latency_ms": 4.0}
-    assert line.filled["ndcg@10"] == pytest.approx((SCORES + 0.25).mean())
+    # every query ranks document a, judged 1 or not at all: nothing is open for the scored ones
+    assert line.hole_bounds["ndcg@10"] == (1.0, 1.0)
     assert line.scores["holes_ratio"] == 0.25
     assert (
         list(line.intervals) == ["ndcg@10", "holes_ratio"] == list(answer.baseline.intervals if answer.baseline else [])
@@ -165,7 +165,7 @@ def cut(o: Outcome, count: int) -> Outcome:
     return replace(
         o,
         scores={m: v[:count] for m, v in o.scores.items()},
-        filled={m: v[:count] for m, v in o.filled.items()},
+        documents=o.documents[:count],
         context_tokens=o.context_tokens[:count],
     )
 

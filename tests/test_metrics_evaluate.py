@@ -1,5 +1,6 @@
 """Values worked by hand (cases S05, S06, S09, S13, S14), and what must hold for every registered measure."""
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metrics import HOLE, Judgments, LabelScale, Measure, Rankings, evaluate, join, label_matrix, rank
+from metrics import Judgments, LabelScale, Measure, Rankings, evaluate, evaluate_many, rank
 from metrics.measures import REGISTRY
 
 BASE = {"a": 4, "b": 2, "c": 1, "d": 0}
@@ -17,7 +18,7 @@ ALL = ["ndcg@3", "xdcg@3", "fidelity", "top1_relevance", "top3_max_relevance", "
 
 def score(qrels: dict[str, int], run: dict[str, float], *measures: str, **options: Any) -> list[float]:
     scale = options.pop("scale", LabelScale())
-    scores = evaluate(*join(Judgments.from_dict({"q": qrels}, scale), {"q": run}), measures, **options)
+    scores = evaluate(Judgments.from_dict({"q": qrels}, scale), {"q": run}, measures, **options)
     return [values.item() for values in scores.values.values()]
 
 
@@ -41,8 +42,11 @@ def test_binary_measures_of_the_base_check() -> None:
 
 
 def test_relevant_from_raises_the_bar() -> None:
-    judgments, rankings = join(Judgments.from_dict({"q": BASE}, relevant_from=3), {"q": FOUND})
-    scores = evaluate(judgments, rankings, ["recall@2", "recall@3", "mrr", "hit@2", "ndcg@3"])
+    scores = evaluate(
+        Judgments.from_dict({"q": BASE}, relevant_from=3),
+        {"q": FOUND},
+        ["recall@2", "recall@3", "mrr", "hit@2", "ndcg@3"],
+    )
     assert [scores.mean(m) for m in scores.values] == pytest.approx([0, 1, 1 / 3, 0, 0.603698], abs=1e-6)
 
 
@@ -61,21 +65,21 @@ def test_short_and_hole_only_results() -> None:  # S14
 
 def test_query_without_results_stays_in_the_mean() -> None:  # S05
     judgments = Judgments.from_dict({"q1": {"a": 4, "b": 2, "c": 1}, "q2": {"x": 1}})
-    scores = evaluate(*join(judgments, {"q1": listed("abc"), "q9": listed("a")}), ["ndcg@3"])
+    scores = evaluate(judgments, {"q1": listed("abc"), "q9": listed("a")}, ["ndcg@3"])
     assert scores.mean("ndcg@3") == pytest.approx(0.5)
-    assert scores.unjudged == ("q9",)
+    assert (scores.unjudged, scores.without_results) == (("q9",), ("q2",))
 
 
 def test_query_without_a_relevant_document_is_left_out_and_named() -> None:  # S06
     judgments = Judgments.from_dict({"q1": {"a": 1}, "q2": {"a": 0, "b": 0}}, queries=["q1", "q2", "q3"])
-    scores = evaluate(*join(judgments, {"q1": listed("a"), "q2": listed("ab")}), ["ndcg@3"])
+    scores = evaluate(judgments, {"q1": listed("a"), "q2": listed("ab")}, ["ndcg@3"])
     assert scores.values[Measure("ndcg", 3)].tolist() == [1, 0, 0]
     assert scores.mean(Measure("ndcg", 3)) == 1
     assert (scores.without_relevant, scores.unjudged) == (("q2",), ("q3",))
 
 
 def test_no_mean_without_scored_queries_or_of_another_measure() -> None:
-    scores = evaluate(*join(Judgments.from_dict({"q": {"a": 0}}), {}), ["ndcg@3"])
+    scores = evaluate(Judgments.from_dict({"q": {"a": 0}}), {}, ["ndcg@3"])
     with pytest.raises(ValueError, match="no query has a relevant"):
         scores.mean("ndcg@3")
     with pytest.raises(ValueError, match="mrr was not evaluated; there are ndcg@3"):
@@ -102,40 +106,24 @@ def test_foundry_convention_takes_raw_labels() -> None:
         score(BASE, FOUND, "ndcg@3", convention="raw")
 
 
-def test_holes_as_relevant_count_in_the_ideal_too() -> None:
-    # the base check with x judged 4: DCG 3 + 15/log2(3) + 15/2; ideal 15 + 15/log2(3) + 3/2
-    ndcg, fidelity, recall, holes, ratio = score(
-        BASE, FOUND, "ndcg@3", "fidelity", "recall@3", "holes", "holes_ratio", hole_label=4
-    )
-    second = 15 / np.log2(3)
-    assert ndcg == pytest.approx((3 + second + 7.5) / (15 + second + 1.5))
-    assert fidelity == pytest.approx((7 + 31 + 31) / (31 + 7 + 3 + 31))
-    assert (recall, holes, ratio) == (0.75, 1, 0.25)
-    with pytest.raises(ValueError, match="hole_label must be within 0…4, got 5"):
-        score(BASE, FOUND, "ndcg@3", hole_label=5)
-
-
 def test_uncut_ndcg_reaches_past_the_results() -> None:
     assert score({"a": 1, "b": 1}, listed("a"), "ndcg") == pytest.approx([1 / (1 + 1 / np.log2(3))])
 
 
-def test_label_matrix_over_several_blocks() -> None:
-    # 40 rows of 50,001 cells are more than one scratch block; every query ranks what any query judges
-    documents = [f"{code:06d}" for code in range(50_000)]
-    rows, items = np.arange(40), np.arange(0, 40_000, 1000)
-    judgments = Judgments.from_arrays([f"q{row}" for row in rows], documents, rows, items, rows % 5)
-    rankings = rank(np.tile([*items, 1, 49_999, -1], (40, 1)), np.tile(-np.arange(43), (40, 1)))
-    expected = np.full((40, 43), HOLE)
-    expected[rows, rows] = rows % 5
-    np.testing.assert_array_equal(label_matrix(judgments, rankings), expected)
+def test_judged_leaves_the_holes_out() -> None:
+    # a, then two holes, then b: in the condensed list b is second
+    found = score(
+        {"a": 4, "b": 2}, listed("axyb"), "judged(ndcg@2)", "ndcg@2", "judged(precision@2)", "judged(max_relevance@2)"
+    )
+    assert found == pytest.approx([1, 15 / (15 + 3 / np.log2(3)), 1, 4])
+    assert score({"a": 4}, listed("xy"), "judged(ndcg)", "judged(mrr)") == [0, 0]
 
 
-def test_label_matrix_refuses_what_does_not_belong() -> None:
-    judgments = Judgments.from_dict({"q": {"a": 1}})
-    with pytest.raises(ValueError, match="1 queries but 2 rankings"):
-        label_matrix(judgments, rank([[0], [0]], [[1.0], [1.0]]))
-    with pytest.raises(ValueError, match="item 1 is ranked, but document codes end at 0"):
-        label_matrix(judgments, rank([[1]], [[1.0]]))
+def test_rank_biased_precision_by_hand() -> None:
+    # relevant first and third: 0.2 (1 + 0.64); unknown: the second, 0.2 · 0.8, and what is past the third, 0.8³
+    found = score({"a": 1, "b": 3, "c": 0}, listed("axb"), "rbp", "rbp@2", "rbp_residual", "rbp_residual@2")
+    assert found == pytest.approx([0.2 * 1.64, 0.2, 0.2 * 0.8 + 0.8**3, 0.2 * 0.8 + 0.8**2])
+    assert score({"a": 0}, listed("a"), "rbp", "rbp_residual") == pytest.approx([0, 0.8])
 
 
 DOCUMENTS = 8
@@ -166,8 +154,14 @@ cutoffs = st.integers(1, DOCUMENTS + 2)
 
 
 def every(judgments: Judgments, rankings: Rankings, *ks: int | None, **options: Any) -> Values:
-    """Evaluate every measure of the registry at each cutoff; None is no cutoff, where the measure allows it."""
-    measures = [Measure(name, k) for name in REGISTRY for k in ks if k or not REGISTRY[name].needs_cutoff]
+    """Evaluate every measure of the registry at each cutoff, and its judged(…); None is no cutoff."""
+    measures = [
+        Measure(name, k, condensed)
+        for name, definition in REGISTRY.items()
+        for k in ks
+        for condensed in (False, True)
+        if (k or not definition.needs_cutoff) and not (condensed and definition.about_holes)
+    ]
     return evaluate(judgments, rankings, measures, **options).values
 
 
@@ -177,10 +171,10 @@ def assert_same(ours: Values, others: Values) -> None:
         np.testing.assert_array_equal(ours[measure], others[measure], err_msg=str(measure))
 
 
-@given(case=cases(), k=cutoffs, hole=st.booleans())
-def test_range(case: tuple[Judgments, Rankings], k: int, hole: bool) -> None:
+@given(case=cases(), k=cutoffs)
+def test_range(case: tuple[Judgments, Rankings], k: int) -> None:
     scale = case[0].scale
-    for measure, values in every(*case, k, None, hole_label=scale.max if hole else None).items():
+    for measure, values in every(*case, k, None).items():
         low, high = measure.definition.bounds(scale)
         assert values.shape == (len(case[0].queries),)
         assert ((values >= low) & (values <= high + 1e-12)).all(), str(measure)
@@ -192,6 +186,35 @@ def test_foundry_is_finite_and_equal_from_zero_to_four(case: tuple[Judgments, Ra
     assert all(np.isfinite(values).all() for values in raw.values())
     if case[0].scale == LabelScale():
         assert_same(raw, every(*case, k, None))
+
+
+@given(case=cases(), k=cutoffs, copies=st.integers(0, 3), convention=st.sampled_from(["scaled", "foundry"]))
+def test_many_configurations_are_scored_as_each_alone(
+    case: tuple[Judgments, Rankings], k: int, copies: int, convention: Any
+) -> None:
+    judgments, found = case
+    shifted = [np.roll(found.items, by, axis=1) for by in range(copies)]
+    ranked = [rank(items, np.tile(-np.arange(items.shape[1]), (len(items), 1))) for items in shifted]
+    stacked = np.stack([found.items, *(one.items for one in ranked)])
+    alone = [every(judgments, one, k, None, convention=convention) for one in (found, *ranked)]
+    for given_as in (stacked, [found, *ranked]):
+        many = evaluate_many(judgments, given_as, list(alone[0]), convention=convention)
+        for c, values in enumerate(alone):
+            assert_same(values, {measure: table[c] for measure, table in many.items()})
+
+
+def test_configurations_are_worked_on_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    judgments = Judgments.from_dict(
+        {f"q{row}": {f"d{d}": int(rng.integers(0, 5)) for d in range(9)} for row in range(4)}
+    )
+    items = np.array([[rng.permutation(9)[:6] for _ in range(4)] for _ in range(10)], np.int32)
+    whole = evaluate_many(judgments, items, ["ndcg@3", "map"])
+    monkeypatch.setattr(sys.modules["metrics.evaluate"], "_CELLS", 50)
+    assert_same(whole, evaluate_many(judgments, items, ["ndcg@3", "map"]))
+    assert evaluate_many(judgments, items[:0], ["ndcg@3"])[Measure("ndcg", 3)].shape == (0, 4)
+    with pytest.raises(ValueError, match=r"document codes \(C, Q, K\) are needed, got int32 \(4, 6\)"):
+        evaluate_many(judgments, items[0], ["ndcg@3"])
 
 
 @given(case=cases(), k=cutoffs, extra=st.integers(1, 3))
@@ -207,7 +230,9 @@ def test_padding_changes_nothing(case: tuple[Judgments, Rankings], k: int, extra
 
 @given(case=cases(), k=cutoffs)
 def test_a_cut_ranking_has_the_same_prefix(case: tuple[Judgments, Rankings], k: int) -> None:
-    assert_same(every(*case, k), every(case[0], case[1].cut(k), k))
+    cut = every(case[0], case[1].cut(k), k)  # judged(…) looks further down, for what moves up
+    whole = every(*case, k)
+    assert_same(*({m: v for m, v in values.items() if not m.condensed} for values in (whole, cut)))
 
 
 @given(case=cases())
@@ -260,7 +285,7 @@ def test_input_order_and_names_change_nothing(case: tuple[Judgments, Rankings], 
         pairs = [(f"renamed {item}", -float(place)) for place, item in enumerate(items) if item >= 0]
         run[query] = dict(data.draw(st.permutations(pairs)))
     renamed = Judgments.from_dict(qrels, judgments.scale, relevant_from=judgments.relevant_from)
-    assert_same(every(*case, k, None), every(*join(renamed, run), k, None))
+    assert_same(every(*case, k, None), every(renamed, run, k, None))
 
 
 @given(case=cases(), k=cutoffs, data=st.data())
@@ -270,7 +295,15 @@ def test_moving_a_better_document_up_never_lowers_quality(
     judgments, found = case
     places = st.lists(st.integers(0, DOCUMENTS - 1), min_size=2, max_size=2, unique=True)
     upper, lower = sorted(data.draw(places))
-    labels = np.maximum(label_matrix(judgments, found), judgments.scale.min)
+    labels = np.array(
+        [
+            [
+                known.get(judgments.documents[item], judgments.scale.min) if item >= 0 else judgments.scale.min
+                for item in row
+            ]
+            for known, row in zip(judgments.by_id, found.items.tolist(), strict=True)
+        ]
+    )
     items = found.items.copy()
     for row in range(len(items)):
         if lower < found.counts[row] and labels[row, lower] > labels[row, upper]:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from metrics import Judgments, LabelScale, check_label, evaluate, join
+from metrics import Judgments, LabelScale, check_label, evaluate
 
 
 @pytest.mark.parametrize("value", [3, 3.0, np.int64(3), np.int8(3), np.uint16(3), np.float32(3)])
@@ -36,8 +36,7 @@ def test_bad_label_names_the_pair(label: int) -> None:
 def test_numpy_label_and_score_are_used() -> None:
     qrels: Any = {"q": {"a": np.int64(3)}}
     run: Any = {"q": {"a": np.float32(0.9)}}
-    judgments, rankings = join(Judgments.from_dict(qrels), run)
-    scores = evaluate(judgments, rankings, ["ndcg@3", "xdcg@3", "fidelity"])
+    scores = evaluate(qrels, run, ["ndcg@3", "xdcg@3", "fidelity"])
     assert [scores.mean(m) for m in scores.values] == pytest.approx([1, 38.265306, 1])  # S07
 
 
@@ -65,8 +64,8 @@ def test_rows_codes_and_types() -> None:
     judgments = Judgments.from_dict({"q2": {"c": 1, "a": 2}, "q1": {"b": 0}}, queries=["q1", "q0", "q2"])
     assert judgments.documents == ("a", "b", "c")
     assert judgments.indptr.tolist() == [0, 1, 1, 3]
-    assert judgments.items.tolist() == [1, 0, 2]
-    assert judgments.labels.tolist() == [0, 2, 1]
+    assert judgments.items.tolist() == [1, 2, 0]
+    assert judgments.labels.tolist() == [0, 1, 2]
     assert [a.dtype for a in (judgments.indptr, judgments.items, judgments.labels)] == [np.int64, np.int32, np.int16]
     assert judgments.judged.tolist() == [True, False, True]
     assert judgments.answerable.tolist() == [False, False, True]
@@ -75,7 +74,7 @@ def test_rows_codes_and_types() -> None:
 def test_dangling_documents_come_after_the_corpus_and_stay_in_the_ideal() -> None:
     judgments = Judgments.from_dict({"q1": {"a": 4, "0": 4}}, documents=["a", "b"])
     assert judgments.documents == ("a", "b", "0")
-    scores = evaluate(*join(judgments, {"q1": {"a": 1.0}}), ["ndcg@3", "fidelity"])
+    scores = evaluate(judgments, {"q1": {"a": 1.0}}, ["ndcg@3", "fidelity"])
     assert [scores.mean(m) for m in scores.values] == pytest.approx([0.613147, 0.5], abs=1e-6)  # S04
 
 
@@ -98,3 +97,28 @@ def test_bad_ids() -> None:
 def test_relevant_from_is_within_the_scale(relevant_from: int) -> None:
     with pytest.raises(ValueError, match="within 1…4"):
         Judgments.from_dict({}, relevant_from=relevant_from)
+
+
+def test_ids_and_codes_are_two_forms_of_the_same() -> None:
+    by_id = Judgments.from_dict({"q2": {"c": 1, "a": 2}, "q1": {}})
+    coded = Judgments.from_arrays(["q2", "q1"], ["a", "b", "c"], [0, 0], [2, 0], [1, 2])
+    assert coded.by_id == by_id.by_id == ({"c": 1, "a": 2}, {})
+    again = Judgments.from_arrays(by_id.queries, by_id.documents, by_id.rows, by_id.items, by_id.labels)
+    assert again.by_id == by_id.by_id
+
+
+def test_what_is_judged_is_not_changed_by_what_the_caller_does_later() -> None:
+    qrels = {"q": {"a": 1}}
+    judgments = Judgments.from_dict(qrels)
+    qrels["q"]["a"] = 4
+    assert evaluate(judgments, {"q": {"a": 1.0}}, ["max_relevance@1"]).mean("max_relevance@1") == 1
+
+
+def test_documents_are_given_in_order() -> None:
+    with pytest.raises(ValueError, match="'a' follows 'b'"):
+        Judgments.from_arrays(["q"], ["b", "a"], [0], [0], [1])
+
+
+def test_labels_are_needed_for_each_document() -> None:
+    with pytest.raises(ValueError, match=r"query 'q': .document id: label. is needed, got list"):
+        Judgments.from_dict({"q": ["a"]})  # type: ignore[dict-item]

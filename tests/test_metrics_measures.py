@@ -43,6 +43,10 @@ def test_errors_say_what_is_right(text: str, message: str) -> None:
 
 
 def test_direction_and_bounds() -> None:
-    assert [name for name in REGISTRY if not Measure(name, 1).higher_is_better] == ["holes", "holes_ratio"]
+    assert [name for name in REGISTRY if not Measure(name, 1).higher_is_better] == [
+        "holes",
+        "holes_ratio",
+        "rbp_residual",
+    ]
     assert REGISTRY["max_relevance"].bounds(LabelScale(1, 5)) == (1, 5)
     assert REGISTRY["xdcg"].bounds(LabelScale(1, 5)) == (0, 100)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from metrics import Judgments, Rankings, collapse, evaluate, join, rank
+from metrics import Judgments, Rankings, collapse, evaluate, rank
 from metrics.rankings import from_columns
 
 INF, NAN = float("inf"), float("nan")
@@ -77,14 +77,14 @@ def test_bad_input_is_refused() -> None:
 def test_tie_is_the_same_for_every_input_order() -> None:
     judgments = Judgments.from_dict({"q": {"a": 4, "b": 0}})
     for run in ({"a": 0.5, "b": 0.5}, {"b": 0.5, "a": 0.5}):
-        scores = evaluate(*join(judgments, {"q": run}), ["ndcg@3", "xdcg@3"])
+        scores = evaluate(judgments, {"q": run}, ["ndcg@3", "xdcg@3"])
         assert [scores.mean(m) for m in scores.values] == pytest.approx([1, 51.020408])  # S08
 
 
 def test_nan_is_last_for_every_input_order() -> None:
     judgments = Judgments.from_dict({"q": {"a": 4, "b": 2, "c": 0}})
     for order in permutations([("a", 0.9), ("b", 0.1), ("c", NAN)]):
-        scores = evaluate(*join(judgments, {"q": dict(order)}), ["ndcg@3", "xdcg@3"])
+        scores = evaluate(judgments, {"q": dict(order)}, ["ndcg@3", "xdcg@3"])
         assert [scores.mean(m) for m in scores.values] == pytest.approx([1, 66.326531])  # S12
 
 
@@ -118,24 +118,3 @@ def test_several_chunks_of_one_document(
 def test_collapse_of_nothing() -> None:
     empty = rank(np.full((2, 3), -1), np.zeros((2, 3)))
     assert collapse(empty, np.zeros(0, dtype=np.int32)).counts.tolist() == [0, 0]
-
-
-def test_join_codes_holes_in_text_order_and_names_unjudged_queries() -> None:
-    judgments = Judgments.from_dict({"q2": {"b": 1}, "q1": {"d": 2}})
-    joined, rankings = join(judgments, {"q3": {"x": 1.0}, "q1": {"c": 0.5, "a": 0.5, "d": 0.5}})
-    assert joined.queries == ("q2", "q1", "q3")
-    assert joined.documents == ("a", "b", "c", "d", "x")
-    assert rankings.items.tolist() == [[-1, -1, -1], [0, 2, 3], [4, -1, -1]]
-    assert joined.items.tolist() == [1, 3]
-    assert joined.labels.tolist() == [1, 2]
-
-
-def test_join_of_empty_parts() -> None:
-    joined, rankings = join(Judgments.from_dict({}), {})
-    assert (joined.queries, rankings.items.shape) == ((), (0, 0))
-
-
-@pytest.mark.parametrize("score", ["0.5", None, True])
-def test_join_names_a_score_that_is_no_number(score: float) -> None:
-    with pytest.raises(ValueError, match="query 'q', document 'a'"):
-        join(Judgments.from_dict({"q": {"a": 1}}), {"q": {"a": score}})

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from metrics import Judgments, LabelScale, evaluate, join
+from metrics import Judgments, LabelScale, evaluate
 
 pytrec_eval = pytest.importorskip("pytrec_eval")
 
@@ -39,8 +39,8 @@ def in_trec_order(run: Run) -> Run:
 
 def compare(qrels: Qrels, run: Run, scale: LabelScale, relevant_from: int = 1) -> None:
     theirs = pytrec_eval.RelevanceEvaluator(qrels, ASKED, relevance_level=relevant_from).evaluate(run)
-    judgments, rankings = join(Judgments.from_dict(qrels, scale, relevant_from=relevant_from), run)
-    scores = evaluate(judgments, rankings, NAMES)
+    judgments = Judgments.from_dict(qrels, scale, relevant_from=relevant_from)
+    scores = evaluate(judgments, run, NAMES)
     for name, values in zip(NAMES.values(), scores.values.values(), strict=True):
         expected = [theirs.get(query, {}).get(name, 0.0) for query in judgments.queries]
         np.testing.assert_allclose(values, expected, rtol=1e-12, atol=1e-15, err_msg=name)
@@ -103,7 +103,7 @@ def test_published_means(fixtures: Path) -> None:
     # trec_eval's own expected output, test/out.test.a
     qrels, run = read_qrels(fixtures / "trec_eval/qrels.test"), read_run(fixtures / "trec_eval/results.test")
     expected = {"map": 0.1785, "precision@10": 0.3, "mrr": 0.4064, "ndcg_linear": 0.4021, "ndcg_linear@10": 0.3016}
-    scores = evaluate(*join(Judgments.from_dict(qrels), in_trec_order(run)), [*expected, "recall@100"])
+    scores = evaluate(Judgments.from_dict(qrels), in_trec_order(run), [*expected, "recall@100"])
     means = [scores.mean(measure) for measure in scores.values]
     assert means == pytest.approx([*expected.values(), 0.4980], abs=5e-5)
 
@@ -114,8 +114,10 @@ def test_queries_missing_from_the_run_count_as_zero(fixtures: Path, output: str,
     lines = [line.split() for line in (fixtures / "trec_eval" / output).read_text().splitlines()]
     published = {name: value for name, query, value in lines if query == "all"}
     qrels, run = read_qrels(fixtures / "trec_eval/qrels.test"), read_run(fixtures / "trec_eval/results.trunc")
-    judgments, rankings = join(Judgments.from_dict(qrels), in_trec_order(run))
-    scores = evaluate(judgments, rankings.cut(depth), ["map", "mrr", "precision@10", "ndcg_linear", "recall@200"])
+    first = {
+        query: dict(sorted(row.items(), key=lambda pair: -pair[1])[:depth]) for query, row in in_trec_order(run).items()
+    }
+    scores = evaluate(qrels, first, ["map", "mrr", "precision@10", "ndcg_linear", "recall@200"])
     means = [scores.mean(measure) for measure in scores.values]
     names = ("map", "recip_rank", "P_10", "ndcg", "recall_200")
     assert means == pytest.approx([float(published[name]) for name in names], abs=5.1e-5)
@@ -125,6 +127,6 @@ def test_mean_over_the_judged_queries_only(fixtures: Path) -> None:
     # anserini's TrecEvalTest.java and cacm.yaml: P_30 = 0.1942 over 52 judged of 64 queries
     folder = fixtures / "anserini_cacm"
     judgments = Judgments.from_dict(read_qrels(folder / "qrels.cacm.txt"))
-    scores = evaluate(*join(judgments, in_trec_order(read_run(folder / "cacm-bm25.run.txt"))), ["precision@30"])
+    scores = evaluate(judgments, in_trec_order(read_run(folder / "cacm-bm25.run.txt")), ["precision@30"])
     assert scores.mean("precision@30") == pytest.approx(0.1942, abs=5e-5)
     assert (len(scores.unjudged), int(scores.scored.sum())) == (12, 52)

@@ -44,8 +44,6 @@ def test_scores_holes_and_costs_by_hand(tmp_path: Path) -> None:
     ideal = 15 + 3 / np.log2(3) + 1 / 2
     assert outcome.scores[NDCG].tolist() == pytest.approx([15 / np.log2(3) / ideal, 1.0])
     assert outcome.scores[HOLES].tolist() == [0.5, 0.0]
-    # the hole as a label of 4: the ranking is 4, 4 and the ideal 4, 4, 2
-    assert outcome.filled[NDCG][0] == pytest.approx((15 + 15 / np.log2(3)) / (15 + 15 / np.log2(3) + 3 / 2))
     assert outcome.quantity("context_tokens") == 20.5  # the mean of 30 and 11
     assert [outcome.quantity(n) for n in ("latency_ms", "index_bytes", "rerank_pairs")] == [1.5, 1000.0, 7.0]
     assert outcome.truncated == 0.25
@@ -53,7 +51,6 @@ def test_scores_holes_and_costs_by_hand(tmp_path: Path) -> None:
 
 def same(a: Outcome, b: Outcome) -> bool:
     arrays: list[tuple[Any, Any]] = [(a.scores[m], b.scores[m]) for m in a.scores]
-    arrays += [(a.filled[m], b.filled[m]) for m in a.filled]
     arrays += [(a.documents, b.documents), (a.chunks, b.chunks), (a.context_tokens, b.context_tokens)]
     facts = [(o.latency_ms, o.index_bytes, o.rerank_pairs, o.truncated) for o in (a, b)]
     return facts[0] == facts[1] and all(np.array_equal(x, y) and x.dtype == y.dtype for x, y in arrays)

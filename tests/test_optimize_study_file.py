@@ -207,7 +207,8 @@ allow_truncation: no
 """
     names = ", ".join(PARAMETERS)
     measures = (
-        "fidelity, hit, holes, holes_ratio, map, max_relevance, mrr, ndcg, ndcg_linear, precision, recall, xdcg, "
+        "fidelity, hit, holes, holes_ratio, map, max_relevance, mrr, ndcg, ndcg_linear, precision, rbp, rbp_residual, "
+        "recall, xdcg, "
         "top1_relevance, top3_max_relevance"
     )
     quantities = "context_tokens, index_bytes, rerank_pairs, latency_ms"

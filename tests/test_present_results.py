@@ -14,7 +14,7 @@ import pytest
 from small_workspace import BASELINE, DOCUMENTS, KEYWORD, LABELS, QUERIES, Workspace
 
 import sweep
-from metrics import Judgments, LabelScale, evaluate, join
+from metrics import Judgments, LabelScale, evaluate
 from sweep.errors import InputError, StudyFileError
 from sweep.present.results import StudyResults
 from sweep.retrieval.embedding import SentenceTransformerEncoder
@@ -54,7 +54,7 @@ def test_scores_are_those_of_rankings_made_without_the_package(workspace: Worksp
         for query, text in QUERIES.items():
             found = sorted(bm25(text, c.k1, c.b).items(), key=lambda item: (-round(item[1], 6), item[0]))
             run[query] = dict(found[: c.top_k])
-        expected = evaluate(*join(judgments, run), list(outcome.scores))
+        expected = evaluate(judgments, run, list(outcome.scores))
         row = results.trials().loc[c.id]
         for measure in outcome.scores:
             assert row[str(measure)] == pytest.approx(expected.mean(measure), abs=1e-12)

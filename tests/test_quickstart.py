@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from metrics.files import read_qrels
 from sweep.collection import Collection, health, load
 from sweep.collection.beir import read_queries
-from sweep.collection.qrels import read_labels
 from sweep.optimize.study import Study
 from sweep.optimize.study_file import StudyFile, load_study
 
@@ -56,7 +56,7 @@ def test_ids_and_rows_are_there_once() -> None:
 
 
 def test_labels_belong_to_queries(study: StudyFile) -> None:
-    labels = read_labels(QRELS, study.spec.collection.labels.scale)
+    labels = read_qrels(QRELS, study.spec.collection.labels.scale)
     assert labels.repeats == 0
     assert set(labels.by_query) == set(read_queries(QUERIES).texts)
     assert min(len(row) for row in labels.by_query.values()) >= 10  # a pool of the first ten of several runs
@@ -64,7 +64,7 @@ def test_labels_belong_to_queries(study: StudyFile) -> None:
 
 def test_no_query_says_the_name_of_what_it_looks_for(study: StudyFile) -> None:
     """A person who knows the function's name does not need to search for it."""
-    queries, labels = read_queries(QUERIES).texts, read_labels(QRELS, study.spec.collection.labels.scale).by_query
+    queries, labels = read_queries(QUERIES).texts, read_qrels(QRELS, study.spec.collection.labels.scale).by_query
     told = [
         (query, document)
         for query, row in labels.items()

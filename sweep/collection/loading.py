@@ -7,10 +7,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from metrics.files import read_qrels
 from metrics.judgments import LabelScale
 from sweep.collection import beir, python_docs
 from sweep.collection.collection import Collection
-from sweep.collection.qrels import read_labels
+from sweep.collection.records import naming
 from sweep.errors import CollectionError
 
 KEYS = {
@@ -120,7 +121,8 @@ def _join(
     documents: beir.Documents, queries_path: Path, qrels_path: Path, labels: LabelSpec, source: dict[str, str]
 ) -> Collection:
     queries = beir.read_queries(queries_path)
-    judged = read_labels(qrels_path, labels.scale)
+    with naming():
+        judged = read_qrels(qrels_path, labels.scale)
     return Collection.of(
         documents.texts,
         queries.texts,

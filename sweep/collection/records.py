@@ -1,21 +1,21 @@
-"""Lines, JSON records, ids and texts as read from a file, with the place of each for error messages.
+"""JSON records, ids and texts as read from a file, with the place of each for error messages.
 
 Ids are opaque strings: nothing is inferred from how one looks, so "007", "7", "NA" and "1e5" stay four ids. One rule
 joins JSON numbers to text: an integral number is its decimal digits, so 1 equals "1"; other types are no ids.
 """
 
-__all__ = ["Record", "identifier", "place", "read_json_lines", "read_lines", "string"]
+__all__ = ["Record", "identifier", "naming", "read_json_lines", "string"]
 
-import gzip
 import json
-import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sweep.errors import CollectionError, nearest
+import orjson
 
-GZIP_MAGIC = b"\x1f\x8b"
+from metrics.files import decoded, place, read_lines
+from sweep.errors import CollectionError, nearest
 
 
 class Record(NamedTuple):
@@ -31,59 +31,39 @@ class Record(NamedTuple):
         return place(self.path, self.line)
 
 
-def place(path: Path, line: int) -> str:
-    """Name a line of a file, the first being 1."""
-    return f"{path}, line {line}"
-
-
-def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield (line number from 1, text without its line end) for every line of `path` that is not blank.
-
-    UTF-8 with or without a byte order mark, LF or CRLF line ends, plain or gzip (told from the content).
-    Raises CollectionError for a file that is missing, unreadable, a torn gzip file, or not UTF-8.
-    """
-    content = _read_bytes(path)
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise CollectionError(f"{place(path, line)}: not UTF-8 ({error.reason}); save the file as UTF-8") from None
-    for number, line_text in enumerate(text.split("\n"), start=1):
-        if line_text and not line_text.isspace():
-            yield number, line_text.removesuffix("\r")
-
-
-def _read_bytes(path: Path) -> bytes:
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        raise CollectionError(f"{path}: no such file") from None
-    except OSError as error:
-        raise CollectionError(f"{path}: cannot be read ({error.strerror})") from None
-    if not content.startswith(GZIP_MAGIC):
-        return content
-    try:
-        return gzip.decompress(content)
-    except (EOFError, OSError, zlib.error) as error:
-        raise CollectionError(f"{path}: damaged gzip file ({error}); copy or download it again") from None
-
-
 def read_json_lines(path: Path) -> Iterator[Record]:
-    """Yield the JSON object of every line of `path` that is not blank.
+    """Yield the JSON object of every line of `path` that is not blank, as it is read.
 
-    Raises CollectionError as `read_lines` does, and for a line that is not one JSON object.
+    UTF-8 with or without a byte order mark, plain or gzip. Raises CollectionError for a file that is missing,
+    unreadable or torn, and for a line that is not UTF-8 or not one JSON object.
     """
-    for number, line in read_lines(path):
+    with naming():
+        for number, line in read_lines(path):
+            yield Record(_object(path, number, line), path, number)
+
+
+@contextmanager
+def naming() -> Iterator[None]:
+    """Turn what `metrics` says of a file into a CollectionError."""
+    try:
+        yield
+    except ValueError as error:
+        raise CollectionError(str(error)) from None
+
+
+def _object(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        value = orjson.loads(line)
+    except orjson.JSONDecodeError:  # the standard library also reads NaN and long integers, and says what is wrong
+        text = decoded(path, number, line)
         try:
-            value = json.loads(line)
+            value = json.loads(text)
         except (ValueError, RecursionError) as error:
             reason = f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else error
-            raise CollectionError(
-                f"{place(path, number)}: not JSON ({reason}); one object a line is expected"
-            ) from None
-        if not isinstance(value, dict):
-            raise CollectionError(f"{place(path, number)}: got a JSON {type(value).__name__}, expected an object")
-        yield Record(value, path, number)
+            raise ValueError(f"{place(path, number)}: not JSON ({reason}); one object a line is expected") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"{place(path, number)}: got a JSON {type(value).__name__}, expected an object")
+    return value
 
 
 def identifier(record: Record, key: str) -> str:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from metrics import Judgments, Measure
+from metrics import Judgments, Measure, Rankings, bounds
 from metrics.inference import PairedDifference, mean_intervals, paired_difference
 from sweep.decide.selection import Selection, select
 from sweep.optimize.outcome import Outcome
@@ -23,16 +22,17 @@ RUNNERS_UP = 5
 class Line:
     """One configuration as the answer shows it.
 
-    scores: mean over the scored queries, holes counting as irrelevant. intervals: 95 % of the mean, for all
-    measures of the recommended and the baseline, for the objective's of the others. filled: mean with
-    every hole fully relevant. costs: context_tokens and rerank_pairs (mean of a query), index_bytes, latency_ms.
+    scores: mean over the scored queries, holes counting as irrelevant. intervals: 95 % of the mean. hole_bounds: the
+    least and greatest mean over all labels that the holes could have. Both for all measures of the recommended and the
+    baseline, for the objective's of the others. costs: context_tokens and rerank_pairs (mean of a query), index_bytes,
+    latency_ms.
     estimate: smoothed mean of the objective's measure.
     """
 
     configuration: Configuration
     scores: Mapping[str, float]
     intervals: Mapping[str, tuple[float, float]]
-    filled: Mapping[str, float]
+    hole_bounds: Mapping[str, tuple[float, float]]
     costs: Mapping[str, float]
     estimate: float
     may_be_best: bool
@@ -46,7 +46,7 @@ class Line:
             "settings": self.configuration.settings,
             "scores": {n: _number(v) for n, v in self.scores.items()},
             "intervals": {n: [_number(x) for x in v] for n, v in self.intervals.items()},
-            "if_holes_were_relevant": {n: _number(v) for n, v in self.filled.items()},
+            "hole_bounds": {n: list(v) for n, v in self.hole_bounds.items()},
             "costs": {n: _number(v) for n, v in self.costs.items()},
             "estimate": _number(self.estimate),
             "may_be_best": self.may_be_best,
@@ -126,7 +126,7 @@ def recommend(spec: StudySpec, judgments: Judgments, outcomes: Sequence[Outcome]
     others = np.argsort(-np.nan_to_num(selection.estimates, nan=-np.inf), kind="stable").tolist()
     runners = [i for i in others if feasible[i] and i != selection.recommended][:RUNNERS_UP]
     best = outcomes[selection.recommended]
-    lines = _lines(outcomes, [selection.recommended, baseline, selection.argmax, *runners], selection, spec, scored)
+    lines = _lines(outcomes, [selection.recommended, baseline, selection.argmax, *runners], selection, spec, judgments)
     return Recommendation(
         measure=measure,
         tolerance=spec.tolerance,
@@ -153,12 +153,13 @@ def _lines(
     wanted: Sequence[int],
     selection: Selection,
     spec: StudySpec,
-    scored: npt.NDArray[np.bool_],
+    judgments: Judgments,
 ) -> dict[int, Line]:
     """Return the lines of the wanted outcomes (−1 is none), their intervals from the same draws of queries."""
+    scored = judgments.answerable
     chosen = [i for i in dict.fromkeys(wanted) if i >= 0]
-    in_full = wanted[:2]
-    shown = [(i, m) for i in chosen for m in (spec.reported if i in in_full else (spec.objective.maximize,))]
+    measures = {i: spec.reported if i in wanted[:2] else (spec.objective.maximize,) for i in chosen}
+    shown = [(i, m) for i in chosen for m in measures[i]]
     rows = np.array([outcomes[i].scores[m][scored] for i, m in shown])
     intervals = mean_intervals(rows, np.random.default_rng(spec.seed)).tolist()
     found: dict[int, dict[str, tuple[float, float]]] = {}
@@ -169,7 +170,7 @@ def _lines(
             configuration=outcomes[i].configuration,
             scores=outcomes[i].means(scored),
             intervals=found[i],
-            filled={str(m): float(v[scored].mean()) for m, v in outcomes[i].filled.items()},
+            hole_bounds=_hole_bounds(outcomes[i], judgments, measures[i], spec),
             costs={name: outcomes[i].quantity(name) for name in QUANTITIES},
             estimate=float(selection.estimates[i]),
             may_be_best=i in selection.may_be_best,
@@ -178,6 +179,15 @@ def _lines(
         )
         for i in chosen
     }
+
+
+def _hole_bounds(
+    outcome: Outcome, judgments: Judgments, measures: Sequence[Measure], spec: StudySpec
+) -> dict[str, tuple[float, float]]:
+    """Mean over the scored queries of the least and of the greatest value of each measure."""
+    ranked = Rankings(outcome.documents, np.zeros(outcome.documents.shape, np.float32))
+    found, scored = bounds(judgments, ranked, measures, convention=spec.convention), judgments.answerable
+    return {str(m): (float(low[scored].mean()), float(high[scored].mean())) for m, (low, high) in found.items()}
 
 
 def _difference(d: PairedDifference) -> dict[str, Any]:

@@ -26,14 +26,13 @@ Floats = npt.NDArray[np.float64]
 class Outcome:
     """One configuration on every query of the collection, in the collection's order.
 
-    scores: float64 (Q,) for each measure, holes counting as irrelevant. filled: the same with every retrieved hole
-    fully relevant: the other end of what the holes leave open. documents, chunks: int32 (Q, K) codes as ranked, −1
-    pads. context_tokens: int64 (Q,). latency_ms: median of one query. truncated: share of chunks cut by the encoder.
+    scores: float64 (Q,) for each measure, holes counting as irrelevant. documents, chunks: int32 (Q, K) codes as
+    ranked, −1 pads. context_tokens: int64 (Q,). latency_ms: median of one query. truncated: share of chunks cut by the
+    encoder.
     """
 
     configuration: Configuration
     scores: Mapping[Measure, Floats]
-    filled: Mapping[Measure, Floats]
     documents: npt.NDArray[np.int32]
     chunks: npt.NDArray[np.int32]
     context_tokens: npt.NDArray[np.int64]
@@ -114,9 +113,8 @@ class OutcomeStore:
     def _save(self, configuration: Configuration, facts: Artifact, documents: Rankings) -> Outcome:
         names, arrays = [str(m) for m in self._measures], dict(facts.arrays)
         arrays |= {"documents": documents.items, "document_scores": documents.scores}
-        for kind, label in (("scores", None), ("filled", self._judgments.scale.max)):
-            scores = evaluate(self._judgments, documents, self._measures, convention=self._convention, hole_label=label)
-            arrays[kind] = np.stack([scores.values[m] for m in self._measures])
+        scores = evaluate(self._judgments, documents, self._measures, convention=self._convention)
+        arrays["scores"] = np.stack([scores.values[m] for m in self._measures])
         artifact = Artifact(arrays, {**facts.meta, "measures": names, "scoring": self._scoring})
         self._store.put("results", self._key(configuration), artifact)
         return self._outcome(configuration, artifact)
@@ -125,7 +123,6 @@ class OutcomeStore:
         self._read[configuration.id] = Outcome(
             configuration=configuration,
             scores=dict(zip(self._measures, a["scores"], strict=True)),
-            filled=dict(zip(self._measures, a["filled"], strict=True)),
             documents=a["documents"],
             chunks=a["chunks"],
             context_tokens=a["context_tokens"],

@@ -129,10 +129,11 @@ def _sureness(r: Recommendation) -> Iterator[str]:
             f"{best.configuration.short}, {best.costs['context_tokens']:,.0f} context tokens)."
         )
     line, name = r.recommended, str(measure)
-    if line.filled[name] != line.scores[name]:
+    low, high = line.hole_bounds[name]
+    if low != high:
         yield (
-            f"Holes: retrieved documents without a label count as irrelevant. Were they all fully relevant, {name} "
-            f"would be {_score(name, line.filled[name])}, with an ideal that holds them too."
+            f"Holes: retrieved documents without a label count as irrelevant. Whatever their labels, {name} lies "
+            f"between {_score(name, low)} and {_score(name, high)}."
         )
     yield f"Queries: {r.scored} scored."
 

@@ -1,0 +1,150 @@
+"""The join: which judged documents stand where in the rankings. The one place where rankings and judgments meet.
+
+By codes, a block of queries at a time is spread over a scratch table with one cell a document, which the rankings read.
+By ids, each ranked id is looked up among the judged ids of its query, and only what is tied is compared as text.
+"""
+
+from collections.abc import Mapping
+from itertools import chain, repeat
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metrics.hits import Hits
+from metrics.judgments import Judgments, check_text
+from metrics.rankings import check_score, descending
+
+HOLE = np.iinfo(np.int16).min
+"""Stands where a ranked document has no judgment; no label scale reaches it."""
+
+_SCRATCH = 1 << 21  # cells: stays in the cache
+_HALF = np.uint64(32)
+_LOW = np.uint64((1 << 32) - 1)
+
+Run = Mapping[str, Mapping[str, float]]
+
+
+class Retrieved(NamedTuple):
+    """Judged documents of R rankings, and int64 (R,): how many documents each ranking holds."""
+
+    found: Hits
+    counts: NDArray[np.int64]
+
+
+class Joined(NamedTuple):
+    """Rankings, joined.
+
+    unknown: queries with results that the judgments do not list, ascending. odd: bool (Q,), a query has a score that is
+    not finite.
+    """
+
+    retrieved: Retrieved
+    unknown: tuple[str, ...]
+    odd: NDArray[np.bool_]
+
+
+def by_codes(judgments: Judgments, items: NDArray[np.int32]) -> Retrieved:
+    """Join rankings of document codes, (C, Q, K) best first with −1 at the end, as R = C·Q rankings.
+
+    Raises ValueError for another number of rows than queries, and an item that is not a document code.
+    """
+    configurations, queries, depth = items.shape
+    width, levels = len(judgments.documents) + 1, judgments.labels - (judgments.scale.min - 1)
+    if queries != len(judgments.queries):
+        raise ValueError(f"there are {len(judgments.queries)} queries but {queries} rankings; give one row a query")
+    if items.size and items.max() >= width - 1:
+        raise ValueError(f"item {items.max()} is ranked, but document codes end at {width - 2}")
+    rows, documents = judgments.rows, judgments.items
+    block = max(1, _SCRATCH // width)
+    scratch = np.zeros(block * width, np.min_scalar_type(judgments.scale.max - judgments.scale.min + 1))
+    starts = np.arange(block)[:, None] * width
+    places, found = [np.zeros(0, np.intp)], [scratch[:0]]
+    for start in range(0, queries, block):
+        stop = min(start + block, queries)
+        entries = slice(judgments.indptr[start], judgments.indptr[stop])
+        cells = (rows[entries] - start) * width + documents[entries]
+        scratch[cells] = levels[entries]
+        # padding, −1, reads the cell before the row's own: the spare last cell of a row, always 0
+        read = scratch.take(items[:, start:stop] + starts[: stop - start], mode="wrap").ravel()
+        scratch[cells] = 0
+        at = np.flatnonzero(read != 0)
+        found.append(read[at])
+        if configurations > 1:
+            at += at // ((stop - start) * depth) * (queries - stop + start) * depth
+        places.append(at + start * depth)
+    row, rank = np.divmod(np.concatenate(places), max(1, depth))
+    return Retrieved(
+        Hits.of(configurations * queries, row, rank, np.concatenate(found)),
+        lengths(items.reshape(configurations * queries, depth)),
+    )
+
+
+def lengths(items: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Count the documents in each list (R, K), which −1 pads at the end: int64 (R,)."""
+    counts = np.full(len(items), items.shape[1], dtype=np.int64)
+    if items.shape[1]:
+        short = np.flatnonzero(items[:, -1] < 0)
+        counts[short] = np.count_nonzero(items[short] >= 0, axis=1)
+    return counts
+
+
+def by_ids(judgments: Judgments, run: Run) -> Joined:
+    """Join a run, {query id: {document id: score}} in any order; a query that it lacks has an empty ranking.
+
+    Raises ValueError for a score that is not a number, naming query and document, and for an id that is not text.
+    """
+    none: dict[str, float] = {}
+    rows = [run.get(query, none) for query in judgments.queries]
+    known = set(judgments.queries)
+    unknown = tuple(sorted(query for query in run if query not in known))
+    counts = np.fromiter(map(len, rows), np.int64, count=len(rows))
+    total, there = int(counts.sum()), np.arange(counts.max(initial=0)) < counts[:, None]
+    scores = _scores(judgments.queries, rows, total)
+    keys = _best_first(scores, there)
+    tied = np.flatnonzero(np.any(keys[:, 1:] >> _HALF == keys[:, :-1] >> _HALF, axis=1, where=there[:, 1:]))
+    if tied.size:  # a place stands for an id once the ids are in order
+        for row in tied.tolist():
+            rows[row] = {document: rows[row][document] for document in sorted(rows[row])}
+        scores = _scores(judgments.queries, rows, total)
+        keys = _best_first(scores, there)
+    labels = (map(judged.get, row, repeat(HOLE)) for judged, row in zip(judgments.by_id, rows, strict=True))
+    bottom = judgments.scale.min - 1
+    levels = np.zeros(there.shape, np.int16)
+    levels[there] = np.maximum(np.fromiter(chain.from_iterable(labels), np.int16, count=total), bottom) - bottom
+    ranked = np.take_along_axis(levels, (keys & _LOW).astype(np.intp), axis=1).ravel()
+    at = np.flatnonzero(ranked)
+    row_of, rank = np.divmod(at, max(1, there.shape[1]))
+    odd = np.zeros(len(rows), np.bool_)
+    odd[np.repeat(np.arange(len(rows)), counts)[~np.isfinite(scores)]] = True
+    return Joined(Retrieved(Hits.of(len(rows), row_of, rank, ranked[at]), counts), unknown, odd)
+
+
+def _scores(queries: tuple[str, ...], rows: list[Mapping[str, float]], total: int) -> NDArray[np.float64]:
+    """Return the scores of all rows, one after the other: float64 (total,)."""
+    try:
+        "".join(chain.from_iterable(rows))
+        if set(map(type, chain.from_iterable(row.values() for row in rows))) <= {float, int}:
+            return np.fromiter(chain.from_iterable(row.values() for row in rows), np.float64, count=total)
+    except (TypeError, AttributeError, OverflowError):
+        pass  # the fault is named below
+    values = []
+    for query, row in zip(queries, rows, strict=True):
+        if not isinstance(row, Mapping):
+            raise ValueError(f"query {query!r}: {{document id: score}} is needed, got {type(row).__name__}")
+        check_text(row, "document")
+        for document, score in row.items():
+            try:
+                values.append(check_score(score))
+            except ValueError as error:
+                raise ValueError(f"query {query!r}, document {document!r}: {error}") from None
+    return np.array(values, dtype=np.float64)
+
+
+def _best_first(scores: NDArray[np.float64], there: NDArray[np.bool_]) -> NDArray[np.uint64]:
+    """Order each row: uint64 (Q, K), the score's descending key above, the place in the row below; padding last."""
+    high = np.full(there.shape, _LOW, np.uint64)
+    high[there] = descending(scores)
+    keys = high << _HALF | np.arange(there.shape[1], dtype=np.uint64)
+    keys.sort(axis=1)
+    return keys
