@@ -7,11 +7,14 @@ from metrics.holes import Bounds, bounds
 from metrics.inputs import judgments_of
 from metrics.judgments import Judgments, LabelScale, check_label
 from metrics.measures import Measure
+from metrics.passages import chunk_labels, passages
 from metrics.rankings import Rankings, collapse, rank
+from metrics.spans import Chunks, Spans, Tokens, evaluate_spans
 
 __all__ = [
     "Aggregate",
     "Bounds",
+    "Chunks",
     "Convention",
     "Judgments",
     "LabelScale",
@@ -19,13 +22,18 @@ __all__ = [
     "Rankings",
     "RowResult",
     "Scores",
+    "Spans",
+    "Tokens",
     "bounds",
     "check_label",
+    "chunk_labels",
     "collapse",
     "document_retrieval",
     "evaluate",
     "evaluate_many",
+    "evaluate_spans",
     "judgments_of",
+    "passages",
     "rank",
     "score_rows",
 ]

@@ -45,7 +45,7 @@ TOTALS = ("total_retrieved_documents", "total_ground_truth_documents")
 FIELDS = ("retrieval_ground_truth", "retrieved_documents")
 _COUNTED = frozenset({"max_relevance", "holes"})
 _HEAD = {"type": "azure_ai_evaluator", "name": "Document Retrieval"}
-_BATCH = 1000
+_BATCH = 200
 _NAMED = 20
 
 Row = Mapping[str, Any]
@@ -148,7 +148,7 @@ def score_rows(
     measures: Sequence[str] = (),
     data_mapping: Mapping[str, str] | None = None,
 ) -> Iterator[RowResult]:
-    """Score each row as `document_retrieval` does, in order; at most a thousand rows are held at a time.
+    """Score each row as `document_retrieval` does, in order; at most two hundred rows are held at a time.
 
     data_mapping: where a row keeps its fields, such as {"retrieved_documents": "{{item.search.hits}}"}; a field that is
     not mapped has its own name. A row without ground truth has no results.

@@ -62,6 +62,19 @@ REGISTRY: Mapping[str, Definition] = MappingProxyType(
     }
 )
 
+
+def _of_spans(name: str) -> Definition:
+    def refuse(_: documents.LabelTable, __: documents.Cutoffs) -> documents.Values:
+        raise ValueError(f"{name} needs spans; use evaluate_spans")
+
+    return Definition(refuse, _share)
+
+
+SPAN_REGISTRY: Mapping[str, Definition] = MappingProxyType(
+    {name: _of_spans(name) for name in ("token_iou", "token_precision", "token_recall")}
+)
+"""Measures of retrieved text, which `metrics.spans` evaluates: no label table has what they need."""
+
 ALIASES: Mapping[str, str] = MappingProxyType(
     {"top1_relevance": "max_relevance@1", "top3_max_relevance": "max_relevance@3"}
 )
@@ -69,10 +82,11 @@ ALIASES: Mapping[str, str] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Measure:
-    """A name of the registry and a cutoff in documents; None is all retrieved documents.
+    """A name of a registry and a cutoff in documents, of SPAN_REGISTRY in chunks; None is all that was retrieved.
 
     condensed: judged(…), the measure after the holes are taken out of the ranking. Raises ValueError for an unknown
-    name, with the nearest right one, for a cutoff that is missing or below 1, and for judged(holes) and its like.
+    name, with the nearest right one, for a cutoff that is missing or below 1, for judged(holes) and its like, and for
+    judged(token_recall) and its like.
     """
 
     name: str
@@ -80,16 +94,19 @@ class Measure:
     condensed: bool = False
 
     def __post_init__(self) -> None:
-        if self.name not in REGISTRY:
-            near = get_close_matches(self.name.lower(), [*REGISTRY, *ALIASES], n=1)
+        if self.name not in REGISTRY and self.name not in SPAN_REGISTRY:
+            known = [*REGISTRY, *SPAN_REGISTRY, *ALIASES]
+            near = get_close_matches(self.name.lower(), known, n=1)
             hint = f"did you mean {near[0]!r}? " if near else ""
-            raise ValueError(f"unknown measure {self.name!r}; {hint}known: {', '.join([*REGISTRY, *ALIASES])}")
+            raise ValueError(f"unknown measure {self.name!r}; {hint}known: {', '.join(known)}")
         if self.cutoff is None and self.definition.needs_cutoff:
             raise ValueError(f"{self.name} needs a cutoff, as in {self.name}@3")
         if self.cutoff is not None and self.cutoff < 1:
             raise ValueError(f"the cutoff of {self.name} must be 1 or more, got {self.cutoff}")
         if self.condensed and self.definition.about_holes:
             raise ValueError(f"judged({self.name}) says nothing: judged(…) takes the holes out; ask for {self.name}")
+        if self.condensed and self.name in SPAN_REGISTRY:
+            raise ValueError(f"judged({self.name}) has no meaning: text has no holes; ask for {self.name}")
 
     @classmethod
     def parse(cls, text: str) -> "Measure":
@@ -113,8 +130,8 @@ class Measure:
 
     @property
     def definition(self) -> Definition:
-        """The registry's entry for this name."""
-        return REGISTRY[self.name]
+        """The entry for this name in the registry that has it."""
+        return REGISTRY[self.name] if self.name in REGISTRY else SPAN_REGISTRY[self.name]
 
     @property
     def higher_is_better(self) -> bool:

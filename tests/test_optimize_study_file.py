@@ -208,7 +208,7 @@ allow_truncation: no
     names = ", ".join(PARAMETERS)
     measures = (
         "fidelity, hit, holes, holes_ratio, map, max_relevance, mrr, ndcg, ndcg_linear, precision, rbp, rbp_residual, "
-        "recall, xdcg, "
+        "recall, xdcg, token_iou, token_precision, token_recall, "
         "top1_relevance, top3_max_relevance"
     )
     quantities = "context_tokens, index_bytes, rerank_pairs, latency_ms"

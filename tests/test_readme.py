@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from metrics.measures import REGISTRY, SPAN_REGISTRY
 from sweep.cli import app
 from sweep.optimize.plan import Plan
 from sweep.optimize.study_file import load_study
@@ -27,8 +28,18 @@ def test_the_number_of_configurations_is_right() -> None:
 
 
 def test_every_parameter_is_explained() -> None:
-    named = {name for row in re.findall(r"^\| (`[^|]*) \|", README, re.M) for name in re.findall(r"`(\w+)`", row)}
-    assert named == set(PARAMETERS)
+    assert named_in("parameter") == set(PARAMETERS)
+
+
+def test_every_measure_is_explained() -> None:
+    names = {re.sub(r"^judged\((.*)\)$", r"\1", name).partition("@")[0] for name in named_in("measure")}
+    assert names == {*REGISTRY, *SPAN_REGISTRY}
+
+
+def named_in(table: str) -> set[str]:
+    """What the first column of a table names, by the title of that column."""
+    rows = README.partition(f"\n| {table} |")[2].partition("\n\n")[0].splitlines()[2:]
+    return {name for row in rows for name in re.findall(r"`([^`]+)`", row.split("|")[1])}
 
 
 def test_every_command_is_listed() -> None:

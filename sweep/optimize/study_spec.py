@@ -15,6 +15,7 @@ from pydantic import WithJsonSchema as Schema
 from pydantic_core import PydanticCustomError
 
 from metrics import Measure
+from metrics.measures import SPAN_REGISTRY
 from sweep.collection import CollectionSpec
 from sweep.errors import SettingsError
 from sweep.optimize.axis import Problem, SpaceError, parse_value, unknown
@@ -60,7 +61,10 @@ def _refuse(problems: list[Problem]) -> PydanticCustomError:
 def _measure(raw: object) -> Measure:
     if not isinstance(raw, str | Measure):
         raise ValueError(f"must be the name of a measure, as ndcg@10; got {raw!r}")
-    return Measure.parse(str(raw))
+    measure = Measure.parse(str(raw))
+    if measure.name in SPAN_REGISTRY:
+        raise ValueError(f"{measure} needs judged spans, which no collection has yet; use measures of documents")
+    return measure
 
 
 def _quantity(raw: object) -> str:
