@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from metrics import Judgments, LabelScale, evaluate
+from sweep.collection import CollectionSpec, load
+from sweep.retrieval.keyword_index import KeywordIndex
 
 pytrec_eval = pytest.importorskip("pytrec_eval")
 
@@ -130,3 +132,22 @@ def test_mean_over_the_judged_queries_only(fixtures: Path) -> None:
     scores = evaluate(judgments, in_trec_order(read_run(folder / "cacm-bm25.run.txt")), ["precision@30"])
     assert scores.mean("precision@30") == pytest.approx(0.1942, abs=5e-5)
     assert (len(scores.unjudged), int(scores.scored.sum())) == (12, 52)
+
+
+@pytest.mark.parametrize("name", ["cranfield", "cisi", "time", "scifact", "epqa-dev"])
+def test_real_collections(shared_data: Path, name: str) -> None:
+    folder = shared_data / name
+    low = -1 if name == "cranfield" else 0
+    found = load(CollectionSpec.model_validate({"path": ".", "labels": {"min": low, "max": 5}}), folder)
+    index = KeywordIndex.build(found.texts, "english")
+    ranked = index.search(found.query_texts, 1000, index.weights(0.9, 0.4))
+    run = {
+        query: {found.documents[item]: float(score) for item, score in zip(items, scores, strict=True) if item >= 0}
+        for query, items, scores in zip(found.queries, ranked.items.tolist(), ranked.scores.tolist(), strict=True)
+    }
+    # below 0, trec_eval takes a document as unjudged
+    qrels = {
+        query: {document: label for document, label in row.items() if label >= 0}
+        for query, row in zip(found.queries, found.judgments.by_id, strict=True)
+    }
+    compare({query: row for query, row in qrels.items() if row}, in_trec_order(run), LabelScale(0, 5))
