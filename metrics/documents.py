@@ -1,7 +1,7 @@
 """Measures of ranked documents, as arithmetic on labels.
 
 Symbols
-    C, Q, R   configurations, queries; R = C·Q ranked lists, configuration by configuration
+    Q, C, R   queries, configurations; R = Q·C ranked lists, query by query
     r, k      a rank, from 1; a cutoff
     l, x      a label; x = l − min, its height above the bottom of the scale
     level     l − min + 1, and 0 for a document without a judgment: an index into a weight table
@@ -11,7 +11,7 @@ array copies it. What a label is worth is a table with one weight a level, so th
 tables and not in code. A ratio whose denominator is 0 is 0, never NaN.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
@@ -21,7 +21,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from metrics.hits import Float, Hits
+from metrics.hits import NONE, Float, Hits
 from metrics.judgments import LabelScale
 
 PERSISTENCE = 0.8
@@ -96,22 +96,33 @@ class LabelTable:
 
         Sakai, "Alternatives to Bpref", SIGIR 2007.
         """
-        lengths = np.bincount(self.found.row, minlength=self.found.lists)
-        return replace(self, found=self.found.condensed(), counts=lengths)
+        found = Hits(self.found.indptr, self.found.nth.astype(np.int32), self.found.level)
+        return replace(self, found=found, counts=np.diff(found.indptr))
 
     @cached_property
-    def relevant(self) -> Hits:
-        """The relevant documents among those that were found."""
-        return self.found.only(self.weights.relevant[self.found.level] > 0)
+    def relevant(self) -> NDArray[np.bool_]:
+        """Whether each hit is relevant: bool (n,)."""
+        return (self.weights.relevant > 0)[self.found.level]
 
     @cached_property
     def relevant_judged(self) -> Float:
         """How many relevant documents there are: float64 (Q,)."""
-        return self.ideal.total(self.weights.relevant[self.ideal.level])
+        return self.total(self.weights.relevant)
+
+    def total(self, weights: Float) -> Float:
+        """Sum a weight over all judged documents of each query: float64 (Q,)."""
+        return next(self.ideal.sums(weights, [UNCUT]))
+
+    def share(self, parts: Values, whole: Float) -> Values:
+        """Divide each part (R,) by the whole (Q,); where that is 0, its parts are 0 too."""
+        whole = np.maximum(whole, _TINY)
+        return (self.ratio(part, whole) for part in parts)
 
     def ratio(self, part: Float, whole: Float) -> Float:
-        """Divide (R,) by (Q,); where the whole is 0, the part of it is 0 too."""
-        shares: Float = part.reshape(-1, self.ideal.lists) / np.maximum(whole, _TINY)
+        """Divide (R,) by (Q,), which is not 0."""
+        if len(part) == len(whole):
+            return part / whole
+        shares: Float = part.reshape(len(whole), -1) / whole[:, None]
         return shares.ravel()
 
 
@@ -130,30 +141,26 @@ def ndcg_linear(table: LabelTable, cutoffs: Cutoffs) -> Values:
 
 def xdcg(table: LabelTable, cutoffs: Cutoffs) -> Values:
     """How good the first k are in themselves, 0…100: Σ x·0.6^(r−1), as a share of the most that k ranks can give."""
-    found = table.found.within(cutoffs[-1])
-    decay = np.array([0.6**r for r in range(found.depth)])  # Python's power: the published evaluator's bits
-    sums = found.running(decay[found.rank] * table.weights.percent[found.level], cutoffs)
+    decay = np.array([0.6**r for r in range(table.found.depth)])  # Python's power: the published evaluator's bits
     whole = list(accumulate(0.6**r for r in range(min(cutoffs[-1], 2000))))  # then 0.6^r is 0
+    sums = table.found.sums(decay[:, None] * table.weights.percent, cutoffs)
     return (part / whole[min(cutoff, len(whole)) - 1] for cutoff, part in zip(cutoffs, sums, strict=True))
 
 
 def fidelity(table: LabelTable, cutoffs: Cutoffs) -> Values:
     """Share of the judged documents' weight, 2^(x+1) − 1 above the minimum label, that was retrieved; 0…1."""
-    weights, found = table.weights.fidelity, table.found.within(cutoffs[-1])
-    whole = table.ideal.total(weights[table.ideal.level])
-    return (table.ratio(part, whole) for part in found.running(weights[found.level], cutoffs))
+    weights = table.weights.fidelity
+    return table.share(table.found.sums(weights, cutoffs), table.total(weights))
 
 
 def max_relevance(table: LabelTable, cutoffs: Cutoffs) -> Values:
     """Greatest label in the first k; the scale's minimum (foundry convention: 0) where none is judged. min…max."""
-    label, found = table.weights.label, table.found.within(cutoffs[-1])
-    return found.running(label[found.level], cutoffs, np.maximum, start=label[0])
+    return table.found.largest(table.weights.label, cutoffs, start=table.weights.label[0])
 
 
 def holes(table: LabelTable, cutoffs: Cutoffs) -> Values:
     """Retrieved documents without a judgment, a count. Lower is better."""
-    found = table.found.within(cutoffs[-1])
-    judged = found.running(_ones(found), cutoffs)
+    judged = table.found.sums(np.ones_like(table.weights.gain), cutoffs)
     return (np.minimum(table.counts, cutoff) - known for cutoff, known in zip(cutoffs, judged, strict=True))
 
 
@@ -165,23 +172,26 @@ def holes_ratio(table: LabelTable, cutoffs: Cutoffs) -> Values:
 
 def recall(table: LabelTable, cutoffs: Cutoffs) -> Values:
     """Share of the relevant documents found, 0…1. trec_eval's recall."""
-    return (table.ratio(part, table.relevant_judged) for part in _relevant(table, cutoffs, _ones))
+    return table.share(table.found.sums(table.weights.relevant, cutoffs), table.relevant_judged)
 
 
 def precision(table: LabelTable, cutoffs: Cutoffs) -> Values:
     """Relevant documents among the first k, divided by k however few came back; 0…1. trec_eval's P."""
-    sums = _relevant(table, cutoffs, _ones)
+    sums = table.found.sums(table.weights.relevant, cutoffs)
     return (part / cutoff for cutoff, part in zip(cutoffs, sums, strict=True))
 
 
 def hit(table: LabelTable, cutoffs: Cutoffs) -> Values:
     """1 where the first k hold a relevant document, else 0. trec_eval's success."""
-    return _relevant(table, cutoffs, _ones, np.maximum)
+    first = table.found.first(table.relevant)
+    return ((first < min(cutoff, NONE)).astype(np.float64) for cutoff in cutoffs)
 
 
 def mrr(table: LabelTable, cutoffs: Cutoffs) -> Values:
     """1 / rank of the first relevant document, 0 where the first k hold none; 0…1. trec_eval's recip_rank."""
-    return _relevant(table, cutoffs, lambda found: 1 / (found.rank + 1), np.maximum)  # the first is the largest
+    first = table.found.first(table.relevant)
+    reciprocal = 1 / (first + 1.0)
+    return (np.where(first < min(cutoff, NONE), reciprocal, 0.0) for cutoff in cutoffs)
 
 
 def average_precision(table: LabelTable, cutoffs: Cutoffs) -> Values:
@@ -189,8 +199,9 @@ def average_precision(table: LabelTable, cutoffs: Cutoffs) -> Values:
 
     trec_eval's map and map_cut.
     """
-    at_each = (table.relevant.nth + 1) / (table.relevant.rank + 1)
-    return (table.ratio(part, table.relevant_judged) for part in table.relevant.running(at_each, cutoffs))
+    ranks = np.arange(1, table.found.depth + 1)[:, None]
+    sums = table.found.sums(table.weights.relevant / ranks, cutoffs, times=table.found.count(table.relevant))
+    return table.share(sums, table.relevant_judged)
 
 
 def rbp(table: LabelTable, cutoffs: Cutoffs) -> Values:
@@ -198,7 +209,7 @@ def rbp(table: LabelTable, cutoffs: Cutoffs) -> Values:
 
     Moffat and Zobel, TOIS 27(1), 2008.
     """
-    return _relevant(table, cutoffs, _rank_bias)
+    return table.found.sums(_rank_bias(table) * table.weights.relevant, cutoffs)
 
 
 def rbp_residual(table: LabelTable, cutoffs: Cutoffs) -> Values:
@@ -207,33 +218,17 @@ def rbp_residual(table: LabelTable, cutoffs: Cutoffs) -> Values:
     Whatever the labels of the documents there, RBP lies between rbp and rbp + rbp_residual. Lower is better.
     Source: as `rbp`.
     """
-    found = table.found.within(cutoffs[-1])
-    return (np.maximum(1 - known, 0) for known in found.running(_rank_bias(found), cutoffs))
+    sums = table.found.sums(_rank_bias(table) * np.ones_like(table.weights.gain), cutoffs)
+    return (np.maximum(1 - known, 0) for known in sums)
 
 
-def _ones(hits: Hits) -> Float:
-    return np.ones(len(hits.row))
-
-
-def _rank_bias(hits: Hits) -> Float:
-    weights = np.array([(1 - PERSISTENCE) * PERSISTENCE**r for r in range(hits.depth)])
-    return weights[hits.rank]
-
-
-def _relevant(
-    table: LabelTable, cutoffs: Cutoffs, terms: Callable[[Hits], Float], combine: np.ufunc = np.add
-) -> Values:
-    """Combine terms of the relevant documents found."""
-    found = table.relevant.within(cutoffs[-1])
-    return found.running(terms(found), cutoffs, combine)
+def _rank_bias(table: LabelTable) -> Float:
+    return np.array([[(1 - PERSISTENCE) * PERSISTENCE**r] for r in range(table.found.depth)])
 
 
 def _normalised(table: LabelTable, cutoffs: Cutoffs, gain: Float) -> Values:
-    found, best = (
-        hits.running(gain[hits.level] / discounts(hits.depth)[hits.rank], cutoffs)
-        for hits in (table.found.within(cutoffs[-1]), table.ideal.within(cutoffs[-1]))
-    )
-    return (table.ratio(part, whole) for part, whole in zip(found, best, strict=True))
+    found, best = (hits.sums(gain / discounts(hits.depth)[:, None], cutoffs) for hits in (table.found, table.ideal))
+    return (table.ratio(part, np.maximum(whole, _TINY)) for part, whole in zip(found, best, strict=True))
 
 
 def discounts(depth: int) -> Float:

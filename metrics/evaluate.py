@@ -14,7 +14,7 @@ from metrics.lookup import Joined, Retrieved, by_codes, by_ids
 from metrics.measures import Measure
 from metrics.rankings import Rankings
 
-_CELLS = 1 << 22  # ranked documents looked up at a time
+_CELLS = 1 << 19  # ranked documents scored at a time
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,7 +87,7 @@ def evaluate(
     Raises ValueError as these, `Measure.parse`, `Weights.of`, `by_codes` and `by_ids`.
     """
     known, wanted = judgments_of(judgments), distinct(measures)
-    retrieved, unknown, odd = join(known, rankings)
+    retrieved, unknown, odd = join(known, rankings, _reach(wanted))
     values = score(label_table(known, retrieved, convention), wanted)
     return Scores(known.queries, values, known.judged, known.answerable, retrieved.counts > 0, odd, unknown)
 
@@ -108,10 +108,10 @@ def evaluate_many(
     wanted = distinct(measures)
     result = {measure: np.empty((len(rankings), len(judgments.queries))) for measure in wanted}
     done = 0
-    for retrieved in _blocks(judgments, rankings):
+    for retrieved in _blocks(judgments, rankings, _reach(wanted)):
         stop = done + retrieved.found.lists // max(1, len(judgments.queries))
         for measure, values in score(label_table(judgments, retrieved, convention), wanted).items():
-            result[measure][done:stop] = values.reshape(stop - done, -1)
+            result[measure][done:stop] = values.reshape(-1, stop - done).T
         done = stop
     return result
 
@@ -137,28 +137,37 @@ def score(table: LabelTable, measures: Iterable[Measure]) -> dict[Measure, Float
     return {m: found[m.name, m.condensed, m.cutoff or UNCUT] for m in measures}
 
 
-def join(judgments: Judgments, rankings: Results) -> Joined:
-    """Look up what is judged in rankings of any form."""
+def join(judgments: Judgments, rankings: Results, depth: int | None = None) -> Joined:
+    """Look up what is judged among the first `depth` of rankings of any form; None is all."""
     results = results_of(rankings)
     if not isinstance(results, Rankings):
         return by_ids(judgments, results)
-    retrieved = by_codes(judgments, results.items[None])
+    retrieved = by_codes(judgments, results.items[None], depth)
     odd = retrieved.counts > 0
     if results.items.shape[1]:  # scores that are not finite come last
         odd &= np.isneginf(results.scores[np.arange(len(odd)), np.maximum(retrieved.counts - 1, 0)])
     return Joined(retrieved, (), odd)
 
 
-def _blocks(judgments: Judgments, rankings: NDArray[np.int32] | Sequence[Results]) -> Iterator[Retrieved]:
+def _blocks(
+    judgments: Judgments, rankings: NDArray[np.int32] | Sequence[Results], depth: int | None
+) -> Iterator[Retrieved]:
     if isinstance(rankings, np.ndarray):
         if rankings.ndim != 3 or rankings.dtype.kind not in "iu":
             raise ValueError(f"document codes (C, Q, K) are needed, got {rankings.dtype} {rankings.shape}")
-        step = max(1, _CELLS // max(1, rankings.shape[1] * rankings.shape[2]))
+        cells = rankings.shape[1] * min(rankings.shape[2], depth or rankings.shape[2])
+        step = max(1, _CELLS // max(1, cells))
         for start in range(0, len(rankings), step):
-            yield by_codes(judgments, rankings[start : start + step])
+            yield by_codes(judgments, rankings[start : start + step], depth)
     else:
         for one in rankings:
-            yield join(judgments, one).retrieved
+            yield join(judgments, one, depth).retrieved
+
+
+def _reach(measures: Iterable[Measure]) -> int | None:
+    """Return the depth below which no measure looks; None where one looks at all that was retrieved."""
+    cutoffs = [None if measure.condensed else measure.cutoff for measure in measures]
+    return None if None in cutoffs else max((cutoff for cutoff in cutoffs if cutoff), default=1)
 
 
 def distinct(measures: Iterable[Measure | str]) -> list[Measure]:

@@ -45,7 +45,7 @@ TOTALS = ("total_retrieved_documents", "total_ground_truth_documents")
 FIELDS = ("retrieval_ground_truth", "retrieved_documents")
 _COUNTED = frozenset({"max_relevance", "holes"})
 _HEAD = {"type": "azure_ai_evaluator", "name": "Document Retrieval"}
-_BATCH = 200
+_BATCH = 100
 _NAMED = 20
 
 Row = Mapping[str, Any]
@@ -148,7 +148,7 @@ def score_rows(
     measures: Sequence[str] = (),
     data_mapping: Mapping[str, str] | None = None,
 ) -> Iterator[RowResult]:
-    """Score each row as `document_retrieval` does, in order; at most two hundred rows are held at a time.
+    """Score each row as `document_retrieval` does, in order; at most a hundred rows are held at a time.
 
     data_mapping: where a row keeps its fields, such as {"retrieved_documents": "{{item.search.hits}}"}; a field that is
     not mapped has its own name. A row without ground truth has no results.
@@ -181,6 +181,8 @@ def _score(
             judgments = Judgments.from_dict(truths, scale)
             scores = evaluate(judgments, found, [measure for _, measure, _ in metrics], convention=convention)
         except ValueError as error:
+            _check_ids(truths)
+            _check_ids(found)
             raise ValueError(re.sub(r"^query '(row \d+)'", r"\1", str(error))) from None
         columns = [scores.values[measure].tolist() for _, measure, _ in metrics]
         yield from _results(start, [*zip(*columns, strict=True)], metrics, truths, found, scores.scored.tolist())
@@ -220,10 +222,10 @@ def _entry(metric: str, measure: Measure, score: float, threshold: float | None,
 
 def _labels(documents: Sequence[Any], key: str, name: str) -> dict[str, Any]:
     """Read {document id: label}; a document judged twice has one label, or is an error."""
-    ids, labels = _pairs(documents, key, "query_relevance_label", name)
-    pairs = dict(zip(ids, labels, strict=True))
-    if len(pairs) < len(ids):
-        for identity, label in zip(ids, labels, strict=True):
+    pairs = _pairs(documents, key, "query_relevance_label", name)
+    if len(pairs) < len(documents):
+        for document in documents:
+            identity, label = document["document_id"], document["query_relevance_label"]
             if label != pairs[identity]:
                 both = f"{label!r} and {pairs[identity]!r}"
                 raise ValueError(f"{name}, document {identity!r}: judged twice, with labels {both}; keep one of them")
@@ -232,31 +234,37 @@ def _labels(documents: Sequence[Any], key: str, name: str) -> dict[str, Any]:
 
 def _scores(documents: Sequence[Any], key: str, name: str) -> dict[str, Any]:
     """Read {document id: score}; a document that was retrieved twice has its best score."""
-    ids, scores = _pairs(documents, key, "relevance_score", name)
-    pairs = dict(zip(ids, scores, strict=True))
-    if len(pairs) < len(ids):
+    pairs = _pairs(documents, key, "relevance_score", name)
+    if len(pairs) < len(documents):
         pairs = {}
-        for identity, value in zip(ids, scores, strict=True):
+        for document in documents:
+            identity = document["document_id"]
             try:
-                score = check_score(value)
+                score = check_score(document["relevance_score"])
             except ValueError as error:
                 raise ValueError(f"{name}, document {identity!r}: {error}") from None
             pairs[identity] = better(score, pairs[identity]) if identity in pairs else score
     return pairs
 
 
-def _pairs(documents: Sequence[Any], key: str, value: str, name: str) -> tuple[list[str], list[Any]]:
+def _pairs(documents: Sequence[Any], key: str, value: str, name: str) -> dict[str, Any]:
     try:
-        ids, values = [row["document_id"] for row in documents], [row[value] for row in documents]
-        "".join(ids)
+        return {document["document_id"]: document[value] for document in documents}
     except (TypeError, KeyError, IndexError):
-        for row in documents:
-            if not isinstance(row, Mapping) or not {"document_id", value} <= row.keys():
-                raise ValueError(f"{name}: each item of {key} needs document_id and {value}, got {row!r}") from None
-            if not isinstance(row["document_id"], str):
-                raise ValueError(f"{name}: a document_id must be text, got {row['document_id']!r}") from None
+        for document in documents:
+            if not isinstance(document, Mapping) or not {"document_id", value} <= document.keys():
+                raise ValueError(
+                    f"{name}: each item of {key} needs document_id and {value}, got {document!r}"
+                ) from None
+        _check_ids({name: [document["document_id"] for document in documents]})
         raise
-    return ids, values
+
+
+def _check_ids(rows: Mapping[str, Iterable[Any]]) -> None:
+    for name, ids in rows.items():
+        for identity in ids:
+            if not isinstance(identity, str):
+                raise ValueError(f"{name}: a document_id must be text, got {identity!r}")
 
 
 def _field(row: Any, key: str, path: list[str], name: str) -> Sequence[Any]:

@@ -72,14 +72,11 @@ class _Lists:
     def of(cls, table: LabelTable, start: int, stop: int) -> "_Lists":
         """Take the queries start…stop−1 out of a table."""
 
-        def part(hits: Hits) -> Hits:
-            chosen = hits.only((hits.row >= start) & (hits.row < stop))
-            return replace(chosen, lists=stop - start, row=chosen.row - start)
-
         counts = table.counts[start:stop]
-        here = replace(table, found=part(table.found), ideal=part(table.ideal), counts=counts)
+        found, ideal = table.found.part(start, stop), table.ideal.part(start, stop)
+        here = replace(table, found=found, counts=counts, ideal=ideal)
         level = np.zeros((stop - start, int(counts.max(initial=0))), np.intp)
-        level[here.found.row, here.found.rank] = here.found.level
+        level[found.row, found.rank] = found.level
         return cls(here, level, (np.arange(level.shape[1]) < counts[:, None]) & (level == 0))
 
     def first(self, cutoff: int) -> "_Lists":
@@ -98,7 +95,7 @@ class _Lists:
         ideal, hole = self.table.ideal, np.nonzero(self.holes)
         return replace(
             self.table,
-            found=Hits.of(len(dense), row, rank, dense[row, rank]),
+            found=Hits.of(np.bincount(row, minlength=len(dense)), rank, dense[row, rank]),
             ideal=best_order(
                 np.concatenate([ideal.row, hole[0]]), np.concatenate([ideal.level, dense[hole]]), len(dense)
             ),
@@ -174,7 +171,7 @@ def _ndcg(lists: _Lists, measure: Measure, cutoff: int) -> Bounds:
     ideal = _from_zero(np.where(np.arange(places) < cutoff, 1 / discounts(places), 0.0)[None])[0]
     problem = _Fill(gain, known, counts, at_least, ideal)
     low, high = -problem.greatest(last, -1.0), problem.greatest(first, 1.0)
-    possible_zero = (table.ideal.total(gain[table.ideal.level]) == 0) & (gain[1] == 0)
+    possible_zero = (table.total(gain) == 0) & (gain[1] == 0)
     return Bounds(np.where(possible_zero, 0.0, low), high)
 
 

@@ -201,18 +201,23 @@ class Judgments:
         """Whether a query has a relevant judged document: bool (Q,)."""
         return np.bincount(self.rows[self.labels >= self.relevant_from], minlength=len(self.queries)) > 0
 
+    @property
+    def levels(self) -> NDArray[np.int64]:
+        """The label of each entry as its place on the scale, from 1: int64 (nnz,)."""
+        return self.labels.astype(np.int64) - (self.scale.min - 1)
+
     @cached_property
     def ideal(self) -> Hits:
         """The best possible rankings: all judged documents of each query, by falling label."""
-        return best_order(self.rows, self.labels.astype(np.intp) - (self.scale.min - 1), len(self.queries))
+        return best_order(self.rows, self.levels, len(self.queries))
 
 
-def best_order(rows: NDArray[np.integer], levels: NDArray[np.intp], lists: int) -> Hits:
+def best_order(rows: NDArray[np.integer], levels: NDArray[np.integer], lists: int) -> Hits:
     """Rank documents, given by list and level in any order, by falling level."""
     top = int(levels.max(initial=0)) + 1
     keys = np.sort(rows * top + (top - 1 - levels))
     row = keys // top
-    return Hits.of(lists, row, ordinal(row), top - 1 - keys % top)
+    return Hits.of(np.bincount(row, minlength=lists), ordinal(row), top - 1 - keys + row * top)
 
 
 def check_text(ids: Iterable[object], kind: str) -> None:

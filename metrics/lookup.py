@@ -18,7 +18,7 @@ from metrics.rankings import check_score, descending
 HOLE = np.iinfo(np.int16).min
 """Stands where a ranked document has no judgment; no label scale reaches it."""
 
-_SCRATCH = 1 << 21  # cells: stays in the cache
+_SCRATCH, _CELLS = 1 << 21, 1 << 17  # bytes of the table, ranked documents looked up at a time: both stay in the cache
 _HALF = np.uint64(32)
 _LOW = np.uint64((1 << 32) - 1)
 
@@ -44,47 +44,48 @@ class Joined(NamedTuple):
     odd: NDArray[np.bool_]
 
 
-def by_codes(judgments: Judgments, items: NDArray[np.int32]) -> Retrieved:
-    """Join rankings of document codes, (C, Q, K) best first with −1 at the end, as R = C·Q rankings.
+def by_codes(judgments: Judgments, items: NDArray[np.int32], depth: int | None = None) -> Retrieved:
+    """Join rankings of document codes, (C, Q, K) best first with −1 at the end, as R = Q·C rankings, query by query.
 
-    Raises ValueError for another number of rows than queries, and an item that is not a document code.
+    depth: how many ranks are looked at; default all. Raises ValueError for another number of rows than queries, and an
+    item that is not a document code.
     """
-    configurations, queries, depth = items.shape
-    width, levels = len(judgments.documents) + 1, judgments.labels - (judgments.scale.min - 1)
+    configurations, queries, _ = items.shape
+    width = len(judgments.documents) + 1
     if queries != len(judgments.queries):
         raise ValueError(f"there are {len(judgments.queries)} queries but {queries} rankings; give one row a query")
     if items.size and items.max() >= width - 1:
         raise ValueError(f"item {items.max()} is ranked, but document codes end at {width - 2}")
-    rows, documents = judgments.rows, judgments.items
-    block = max(1, _SCRATCH // width)
-    scratch = np.zeros(block * width, np.min_scalar_type(judgments.scale.max - judgments.scale.min + 1))
-    starts = np.arange(block)[:, None] * width
-    places, found = [np.zeros(0, np.intp)], [scratch[:0]]
+    counts, items = lengths(items).T.ravel(), items[:, :, :depth].transpose(1, 0, 2)
+    depth = max(1, items.shape[2])
+    block = max(1, min(_SCRATCH // width, _CELLS // max(1, configurations * depth)))
+    levels = judgments.levels.astype(np.min_scalar_type(judgments.scale.max - judgments.scale.min + 1))
+    cells = judgments.rows * width + judgments.items
+    scratch, starts = np.zeros(block * width, levels.dtype), np.arange(block)[:, None, None] * width
+    place = np.empty((min(block, queries), *items.shape[1:]), np.intp)
+    hits, ranks, found = [np.zeros(0, np.intp)], [np.zeros(0, np.intp)], [levels[:0]]
     for start in range(0, queries, block):
         stop = min(start + block, queries)
         entries = slice(judgments.indptr[start], judgments.indptr[stop])
-        cells = (rows[entries] - start) * width + documents[entries]
-        scratch[cells] = levels[entries]
+        here = cells[entries] - start * width
+        scratch[here] = levels[entries]
         # padding, −1, reads the cell before the row's own: the spare last cell of a row, always 0
-        read = scratch.take(items[:, start:stop] + starts[: stop - start], mode="wrap").ravel()
-        scratch[cells] = 0
+        at = np.add(items[start:stop], starts[: stop - start], out=place[: stop - start])
+        read = scratch.take(at, mode="wrap").ravel()
+        scratch[here] = 0
         at = np.flatnonzero(read != 0)
+        row = at // depth
+        hits.append(np.bincount(row, minlength=(stop - start) * configurations))
+        ranks.append(at - row * depth)
         found.append(read[at])
-        if configurations > 1:
-            at += at // ((stop - start) * depth) * (queries - stop + start) * depth
-        places.append(at + start * depth)
-    row, rank = np.divmod(np.concatenate(places), max(1, depth))
-    return Retrieved(
-        Hits.of(configurations * queries, row, rank, np.concatenate(found)),
-        lengths(items.reshape(configurations * queries, depth)),
-    )
+    return Retrieved(Hits.of(np.concatenate(hits), np.concatenate(ranks), np.concatenate(found)), counts)
 
 
 def lengths(items: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Count the documents in each list (R, K), which −1 pads at the end: int64 (R,)."""
-    counts = np.full(len(items), items.shape[1], dtype=np.int64)
-    if items.shape[1]:
-        short = np.flatnonzero(items[:, -1] < 0)
+    """Count the documents in lists (…, K), which −1 pads at the end: int64 (…)."""
+    counts = np.full(items.shape[:-1], items.shape[-1], dtype=np.int64)
+    if items.shape[-1]:
+        short = np.nonzero(items[..., -1] < 0)
         counts[short] = np.count_nonzero(items[short] >= 0, axis=1)
     return counts
 
@@ -112,12 +113,12 @@ def by_ids(judgments: Judgments, run: Run) -> Joined:
     bottom = judgments.scale.min - 1
     levels = np.zeros(there.shape, np.int16)
     levels[there] = np.maximum(np.fromiter(chain.from_iterable(labels), np.int16, count=total), bottom) - bottom
-    ranked = np.take_along_axis(levels, (keys & _LOW).astype(np.intp), axis=1).ravel()
-    at = np.flatnonzero(ranked)
-    row_of, rank = np.divmod(at, max(1, there.shape[1]))
+    ranked = np.take_along_axis(levels, (keys & _LOW).astype(np.intp), axis=1)
+    hit = ranked != 0
+    found = Hits.of(np.count_nonzero(hit, axis=1), np.nonzero(hit)[1], ranked[hit])
     odd = np.zeros(len(rows), np.bool_)
     odd[np.repeat(np.arange(len(rows)), counts)[~np.isfinite(scores)]] = True
-    return Joined(Retrieved(Hits.of(len(rows), row_of, rank, ranked[at]), counts), unknown, odd)
+    return Joined(Retrieved(found, counts), unknown, odd)
 
 
 def _scores(queries: tuple[str, ...], rows: list[Mapping[str, float]], total: int) -> NDArray[np.float64]:

@@ -100,13 +100,13 @@ def test_codes_are_looked_up_in_blocks(monkeypatch: pytest.MonkeyPatch, scratch:
     items = np.array([[rng.permutation(20)[:9] for _ in range(7)] for _ in range(configurations)], np.int32)
     items[:, 2, 4:], items[:, 5] = -1, -1
     expected = [
-        (c * 7 + q, r, int(labels[q, item]) + 1)
+        (q * configurations + c, r, int(labels[q, item]) + 1)
         for (c, q, r), item in np.ndenumerate(items)
         if item >= 0 and labels[q, item] >= 0
     ]
     joined = by_codes(codes(labels, 20), items)
     assert found(joined.found) == sorted(expected)
-    assert joined.counts.tolist() == [9, 9, 4, 9, 9, 0, 9] * configurations
+    assert joined.counts.tolist() == np.repeat([9, 9, 4, 9, 9, 0, 9], configurations).tolist()
 
 
 def test_codes_refuse_what_does_not_belong() -> None:
