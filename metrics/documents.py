@@ -21,7 +21,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from metrics.hits import NONE, Float, Hits
+from metrics.hits import NONE, Chosen, Float, Hits, Ideal
 from metrics.judgments import LabelScale
 
 PERSISTENCE = 0.8
@@ -82,13 +82,13 @@ class Weights:
 class LabelTable:
     """What the measures read: the judged documents that were retrieved, and those that there are.
 
-    found: hits of R lists. counts: int64 (R,), retrieved documents. ideal: hits of the best rankings of Q queries.
+    found: hits of R lists. counts: int64 (R,), retrieved documents. ideal: the best rankings of Q queries.
     """
 
     weights: Weights
     found: Hits
     counts: NDArray[np.int64]
-    ideal: Hits
+    ideal: Ideal
 
     @cached_property
     def condensed(self) -> "LabelTable":
@@ -100,9 +100,9 @@ class LabelTable:
         return replace(self, found=found, counts=np.diff(found.indptr))
 
     @cached_property
-    def relevant(self) -> NDArray[np.bool_]:
-        """Whether each hit is relevant: bool (n,)."""
-        return (self.weights.relevant > 0)[self.found.level]
+    def relevant(self) -> Chosen:
+        """The relevant hits."""
+        return self.found.from_level(int(np.argmax(self.weights.relevant > 0)))
 
     @cached_property
     def relevant_judged(self) -> Float:
@@ -111,7 +111,7 @@ class LabelTable:
 
     def total(self, weights: Float) -> Float:
         """Sum a weight over all judged documents of each query: float64 (Q,)."""
-        return next(self.ideal.sums(weights, [UNCUT]))
+        return self.ideal.sums(weights, [UNCUT])[0]
 
     def share(self, parts: Values, whole: Float) -> Values:
         """Divide each part (R,) by the whole (Q,); where that is 0, its parts are 0 too."""
@@ -183,13 +183,13 @@ def precision(table: LabelTable, cutoffs: Cutoffs) -> Values:
 
 def hit(table: LabelTable, cutoffs: Cutoffs) -> Values:
     """1 where the first k hold a relevant document, else 0. trec_eval's success."""
-    first = table.found.first(table.relevant)
+    first = table.relevant.firsts
     return ((first < min(cutoff, NONE)).astype(np.float64) for cutoff in cutoffs)
 
 
 def mrr(table: LabelTable, cutoffs: Cutoffs) -> Values:
     """1 / rank of the first relevant document, 0 where the first k hold none; 0…1. trec_eval's recip_rank."""
-    first = table.found.first(table.relevant)
+    first = table.relevant.firsts
     reciprocal = 1 / (first + 1.0)
     return (np.where(first < min(cutoff, NONE), reciprocal, 0.0) for cutoff in cutoffs)
 
@@ -200,7 +200,7 @@ def average_precision(table: LabelTable, cutoffs: Cutoffs) -> Values:
     trec_eval's map and map_cut.
     """
     ranks = np.arange(1, table.found.depth + 1)[:, None]
-    sums = table.found.sums(table.weights.relevant / ranks, cutoffs, times=table.found.count(table.relevant))
+    sums = table.found.sums(table.weights.relevant / ranks, cutoffs, times=table.relevant.counts)
     return table.share(sums, table.relevant_judged)
 
 
@@ -227,8 +227,9 @@ def _rank_bias(table: LabelTable) -> Float:
 
 
 def _normalised(table: LabelTable, cutoffs: Cutoffs, gain: Float) -> Values:
-    found, best = (hits.sums(gain / discounts(hits.depth)[:, None], cutoffs) for hits in (table.found, table.ideal))
-    return (table.ratio(part, np.maximum(whole, _TINY)) for part, whole in zip(found, best, strict=True))
+    found, ideal = (gain / discounts(hits.depth)[:, None] for hits in (table.found, table.ideal.hits))
+    sums = zip(table.found.sums(found, cutoffs), table.ideal.sums(ideal, cutoffs), strict=True)
+    return (table.ratio(part, np.maximum(whole, _TINY)) for part, whole in sums)
 
 
 def discounts(depth: int) -> Float:

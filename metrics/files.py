@@ -41,7 +41,7 @@ def place(path: Path, line: int) -> str:
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield (line number from 1, line without its end) for every line of `path` that is not blank, as it is read.
+    """Yield (line number from 1, line with its end) for every line of `path` that is not blank, as it is read.
 
     Raises ValueError for a file that is missing, unreadable or a torn gzip file.
     """
@@ -53,7 +53,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
                     if number == 1:
                         line = line.removeprefix(BYTE_ORDER_MARK)
                     if line and not line.isspace():
-                        yield number, line.removesuffix(b"\n").removesuffix(b"\r")
+                        yield number, line
     except FileNotFoundError:
         raise ValueError(f"{path}: no such file") from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
@@ -63,9 +63,9 @@ def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def decoded(path: Path, number: int, line: bytes) -> str:
-    """Decode a line; raises ValueError, with its place, for one that is not UTF-8."""
+    """Decode a line without its end; raises ValueError, with its place, for one that is not UTF-8."""
     try:
-        return line.decode()
+        return line.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
         raise ValueError(f"{place(path, number)}: not UTF-8 ({error.reason}); save the file as UTF-8") from None
 
@@ -141,6 +141,8 @@ def _rows(path: Path, columns: dict[int, tuple[int, int]]) -> Iterator[tuple[int
     for number, line in read_lines(path):
         row = decoded(path, number, line)
         cells = row.split("\t") if "\t" in row else row.split()
+        if not cells:  # nothing but separators of Unicode
+            continue
         if not width:
             width = len(cells)
             if cells[-1].strip().lower() in HEADERS:

@@ -5,12 +5,15 @@ rank order and by themselves, so a value is the same bit for bit whatever else i
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from scipy import sparse
 
 Float = NDArray[np.float64]
 Codes = NDArray[np.intp]
@@ -18,8 +21,16 @@ Codes = NDArray[np.intp]
 NONE = np.iinfo(np.int32).max
 """The rank of what is not there."""
 
-_FEW = 16  # cutoffs: more are faster in one pass down the ranks
-_SMALL = 1 << 16  # hits: fewer are added before SciPy is imported
+_SMALL = 1 << 14  # hits: fewer are added before SciPy is imported
+
+
+class Chosen(NamedTuple):
+    """Some of the hits. counts: int32 (n,), how many of each hit's list up to and with itself. firsts: int32 (lists,),
+    the rank of the first of each list, `NONE` where there is none.
+    """
+
+    counts: NDArray[np.int32]
+    firsts: NDArray[np.int32]
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,40 +77,38 @@ class Hits:
         entries = slice(self.indptr[start], self.indptr[stop])
         return Hits(self.indptr[start : stop + 1] - self.indptr[start], self.rank[entries], self.level[entries])
 
-    def count(self, chosen: NDArray[np.bool_]) -> NDArray[np.int32]:
-        """Count the chosen hits, bool (n,), of each hit's list up to and with itself: int32 (n,)."""
+    def from_level(self, level: int) -> "Chosen":
+        """Choose the hits of a level or above."""
+        chosen = self.level >= level
         before = np.zeros(len(chosen) + 1, np.int32)
         np.cumsum(chosen, out=before[1:])
-        return before[1:] - np.repeat(before[self.indptr[:-1]], np.diff(self.indptr))
-
-    def first(self, chosen: NDArray[np.bool_]) -> NDArray[np.int32]:
-        """Return the rank of the first chosen hit, bool (n,), of each list, `NONE` where there is none: int32 (lists,)."""
-        return self._reduced(np.minimum, np.where(chosen, self.rank, NONE), NONE)
+        counts = before[1:] - np.repeat(before[self.indptr[:-1]], np.diff(self.indptr))
+        firsts = np.full(self.lists, NONE)
+        some = np.flatnonzero(before[self.indptr[1:]] > before[self.indptr[:-1]])
+        firsts[some] = self.rank[np.flatnonzero(chosen)[before[self.indptr[some]]]]
+        return Chosen(counts, firsts)
 
     def sums(self, weights: Float, cutoffs: Sequence[int], times: NDArray[np.integer] | None = None) -> Iterator[Float]:
         """Add up weights[rank, level], float64 (depth, levels), of each list's first k; one array for each cutoff.
 
         times: multiplies the weight of each hit. Yields float64 (lists,); it may be the same array, going on changing.
         """
-        if len(cutoffs) > _FEW:
-            return self._running(np.add, self._terms(weights, times), cutoffs, 0.0)
-        return self._products(weights, cutoffs, times)
+        if len(cutoffs) > 1:
+            return self._running(np.add, weights, cutoffs, 0.0, times)
+        return iter([self._sum(weights, cutoffs[0], times)])
 
     def largest(self, weights: Float, cutoffs: Sequence[int], start: float) -> Iterator[Float]:
         """Take the greatest of `start` and weights[rank, level] of each list's first k; otherwise as `sums`."""
-        terms = self._terms(weights, None)
-        if len(cutoffs) > _FEW:
-            return self._running(np.maximum, terms, cutoffs, start)
-        kept = (np.where(self.rank < cutoff, terms, start) for cutoff in cutoffs)
-        return (np.maximum(self._reduced(np.maximum, of, start), start) for of in kept)
-
-    def _reduced(self, combine: np.ufunc, values: NDArray[Any], empty: float) -> NDArray[Any]:
-        """Combine the values (n,) of each list; `empty` for a list without hits."""
-        result = np.full(self.lists, empty, values.dtype)
+        if len(cutoffs) > 1:
+            return self._running(np.maximum, weights, cutoffs, start)
+        terms = self._table(weights).take(self._index)
+        if cutoffs[0] < self.depth:
+            terms[self.rank >= cutoffs[0]] = start
         some = np.flatnonzero(self.indptr[1:] > self.indptr[:-1])
+        greatest = np.full(self.lists, start)
         if some.size:
-            result[some] = combine.reduceat(values, self.indptr[some])
-        return result
+            greatest[some] = np.maximum(np.maximum.reduceat(terms, self.indptr[some]), start)
+        return iter([greatest])
 
     @cached_property
     def _index(self) -> NDArray[np.int32]:
@@ -110,40 +119,77 @@ class Hits:
         levels = int(self.level.max(initial=0)) + 1
         return np.broadcast_to(weights[..., :levels], (self.depth, levels)).ravel()
 
-    def _terms(self, weights: Float, times: NDArray[np.integer] | None) -> Float:
-        terms: Float = self._table(weights).take(self._index)
-        return terms if times is None else terms * times
-
-    def _products(self, weights: Float, cutoffs: Sequence[int], times: NDArray[np.integer] | None) -> Iterator[Float]:
-        table, within = self._table(weights).reshape(self.depth, -1, 1), np.arange(self.depth)[:, None, None]
-        columns = np.where(within < cutoffs, table, 0.0).reshape(-1, len(cutoffs))
+    def _sum(self, weights: Float, cutoff: int, times: NDArray[np.integer] | None) -> Float:
+        """Add up one cutoff by the product of a sparse matrix, (lists, rank and level), and the weights."""
+        within = np.arange(self.depth)[:, None] < cutoff
+        column = np.where(within, self._table(weights).reshape(self.depth, -1), 0.0).ravel()
         if len(self.rank) < _SMALL:  # both ways add in the order of the entries
-            terms = columns.take(self._index, axis=0) * (1 if times is None else times[:, None])
-            return (np.bincount(self.row, of, minlength=self.lists).astype(np.float64) for of in terms.T)
+            terms = column.take(self._index)
+            terms = terms if times is None else terms * times
+            return np.bincount(self.row, terms, minlength=self.lists).astype(np.float64)
+        matrix = self._matrix if times is None else self._sparse(times.astype(np.float64))
+        sums: Float = matrix @ column
+        return sums
+
+    @cached_property
+    def _matrix(self) -> "sparse.csr_array":
+        return self._sparse(np.ones(len(self.rank)))
+
+    def _sparse(self, data: Float) -> "sparse.csr_array":
         from scipy import sparse
 
-        data = self._ones if times is None else times.astype(np.float64)
-        matrix = sparse.csr_array((data, self._index, self.indptr), shape=(self.lists, len(columns)))
-        return iter(np.ascontiguousarray((matrix @ columns).T))
+        width = self.depth * (int(self.level.max(initial=0)) + 1)
+        return sparse.csr_array((data, self._index, self.indptr), shape=(self.lists, width))
 
     @cached_property
-    def _ones(self) -> Float:
-        return np.ones(len(self.rank))
-
-    @cached_property
-    def _by_rank(self) -> tuple[Codes, Codes, NDArray[np.int32]]:
-        """The order that sorts the hits by rank, and row and rank in that order."""
+    def _by_rank(self) -> tuple[Codes, Codes, NDArray[np.int32], NDArray[np.int32]]:
+        """The order that sorts the hits by rank, and their row, rank and index in that order."""
         ranks = self.rank.astype(np.uint16) if self.depth <= 1 << 16 else self.rank  # uint16 sorts by radix
         order = np.argsort(ranks, kind="stable")
-        return order, self.row[order], self.rank[order]
+        return order, self.row[order], self.rank[order], self._index[order]
 
-    def _running(self, combine: np.ufunc, terms: Float, cutoffs: Sequence[int], start: float) -> Iterator[Float]:
-        order, row, rank = self._by_rank
-        terms, values, done = terms[order], np.full(self.lists, start), 0
-        for end in np.searchsorted(rank, cutoffs):
+    def _running(
+        self,
+        combine: np.ufunc,
+        weights: Float,
+        cutoffs: Sequence[int],
+        start: float,
+        times: NDArray[np.integer] | None = None,
+    ) -> Iterator[Float]:
+        """Go down the ranks once, from cutoff to cutoff."""
+        order, row, rank, index = self._by_rank
+        ends = np.searchsorted(rank, cutoffs)
+        terms = self._table(weights).take(index[: ends[-1]])
+        if times is not None:
+            terms *= times[order[: ends[-1]]]
+        values, done = np.full(self.lists, start), 0
+        for end in ends.tolist():
             combine.at(values, row[done:end], terms[done:end])
             done = end
             yield values
+
+
+@dataclass(frozen=True, eq=False)
+class Ideal:
+    """Hits of the best possible rankings, and the sums that were asked of them: all configurations share them."""
+
+    hits: Hits
+    _sums: dict[tuple[bytes, int], Float] = field(default_factory=dict, repr=False)
+
+    @property
+    def lists(self) -> int:
+        """Number of lists."""
+        return self.hits.lists
+
+    def sums(self, weights: Float, cutoffs: Sequence[int]) -> list[Float]:
+        """Add up as `Hits.sums`: float64 (lists,) for each cutoff, to be left as they are."""
+        name, depth = weights.tobytes(), self.hits.depth
+        wanted = [min(cutoff, depth) for cutoff in cutoffs]
+        new = sorted({cutoff for cutoff in wanted if (name, cutoff) not in self._sums})
+        if new:
+            for cutoff, values in zip(new, self.hits.sums(weights, new), strict=True):
+                self._sums[name, cutoff] = values.copy()
+        return [self._sums[name, cutoff] for cutoff in wanted]
 
 
 def ordinal(groups: NDArray[np.integer]) -> Codes:

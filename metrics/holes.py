@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from metrics.documents import UNCUT, Convention, LabelTable, discounts
 from metrics.evaluate import distinct, join, label_table, score
-from metrics.hits import Codes, Float, Hits
+from metrics.hits import Codes, Float, Hits, Ideal
 from metrics.inputs import Qrels, Results, judgments_of
 from metrics.judgments import best_order
 from metrics.measures import Measure
@@ -71,9 +71,8 @@ class _Lists:
     @classmethod
     def of(cls, table: LabelTable, start: int, stop: int) -> "_Lists":
         """Take the queries start…stop−1 out of a table."""
-
         counts = table.counts[start:stop]
-        found, ideal = table.found.part(start, stop), table.ideal.part(start, stop)
+        found, ideal = table.found.part(start, stop), Ideal(table.ideal.hits.part(start, stop))
         here = replace(table, found=found, counts=counts, ideal=ideal)
         level = np.zeros((stop - start, int(counts.max(initial=0))), np.intp)
         level[found.row, found.rank] = found.level
@@ -92,7 +91,7 @@ class _Lists:
         """Judge the holes: levels intp (R, K), or one for all."""
         dense = np.where(self.holes, levels, self.level)
         row, rank = np.nonzero(dense)
-        ideal, hole = self.table.ideal, np.nonzero(self.holes)
+        ideal, hole = self.table.ideal.hits, np.nonzero(self.holes)
         return replace(
             self.table,
             found=Hits.of(np.bincount(row, minlength=len(dense)), rank, dense[row, rank]),
@@ -165,7 +164,7 @@ def _ndcg(lists: _Lists, measure: Measure, cutoff: int) -> Bounds:
     number = np.minimum(np.arange(first.shape[1]), counts[:, None])
     last = first[np.arange(len(first)), counts][:, None] - np.take_along_axis(first, counts[:, None] - number, axis=1)
     judged = np.zeros((len(counts), lists.top + 2), np.intp)
-    np.add.at(judged, (table.ideal.row, table.ideal.level), 1)
+    np.add.at(judged, (table.ideal.hits.row, table.ideal.hits.level), 1)
     at_least = np.cumsum(judged[:, ::-1], axis=1)[:, ::-1]  # judged documents of a level or above
     places = int(at_least[:, 0].max(initial=0)) + first.shape[1]
     ideal = _from_zero(np.where(np.arange(places) < cutoff, 1 / discounts(places), 0.0)[None])[0]

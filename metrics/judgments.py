@@ -5,7 +5,7 @@ the ids' ascending order as text, so that the tie rule of `metrics.rankings` is 
 made from ids or from codes; the other form is worked out when it is first asked for.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, pairwise
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from metrics.hits import Hits, ordinal
+from metrics.hits import Hits, Ideal
 
 WIDEST = 1000  # 2^1001 times any number of documents is still a finite float64
 
@@ -142,7 +142,8 @@ class Judgments:
         if strange is not None:
             raise ValueError(f"query {strange!r} is judged but is not among the queries; leave its judgments out")
         rows = tuple(_row(query, qrels.get(query, {})) for query in queries)
-        check_text(chain.from_iterable(rows), "document")
+        for row in rows:
+            check_text(row, "document")
         indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
 
         def pair(at: int) -> str:
@@ -207,22 +208,28 @@ class Judgments:
         return self.labels.astype(np.int64) - (self.scale.min - 1)
 
     @cached_property
-    def ideal(self) -> Hits:
+    def ideal(self) -> Ideal:
         """The best possible rankings: all judged documents of each query, by falling label."""
         return best_order(self.rows, self.levels, len(self.queries))
 
+    @cached_property
+    def cells(self) -> NDArray[np.int64]:
+        """The place of each entry in a table of queries and documents with one spare column: int64 (nnz,)."""
+        return self.rows * (len(self.documents) + 1) + self.items
 
-def best_order(rows: NDArray[np.integer], levels: NDArray[np.integer], lists: int) -> Hits:
-    """Rank documents, given by list and level in any order, by falling level."""
+
+def best_order(rows: NDArray[np.integer], levels: NDArray[np.integer], lists: int) -> Ideal:
+    """Rank documents, given by list and level in any order, by falling level: only how many have each level matters."""
     top = int(levels.max(initial=0)) + 1
-    keys = np.sort(rows * top + (top - 1 - levels))
-    row = keys // top
-    return Hits.of(np.bincount(row, minlength=lists), ordinal(row), top - 1 - keys + row * top)
+    counts = np.bincount(rows * top + (top - 1 - levels), minlength=lists * top).reshape(lists, top)
+    level = np.repeat(np.tile(np.arange(top - 1, -1, -1), lists), counts.ravel())
+    lengths = counts.sum(axis=1)
+    rank = np.arange(len(level)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    return Ideal(Hits.of(lengths, rank, level))
 
 
-def check_text(ids: Iterable[object], kind: str) -> None:
+def check_text(ids: Collection[object], kind: str) -> None:
     """Raise ValueError for the first id that is not text."""
-    ids = list(ids)
     if not set(map(type, ids)) <= {str}:
         for value in ids:
             if not isinstance(value, str):

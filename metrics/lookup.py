@@ -60,24 +60,23 @@ def by_codes(judgments: Judgments, items: NDArray[np.int32], depth: int | None =
     depth = max(1, items.shape[2])
     block = max(1, min(_SCRATCH // width, _CELLS // max(1, configurations * depth)))
     levels = judgments.levels.astype(np.min_scalar_type(judgments.scale.max - judgments.scale.min + 1))
-    cells = judgments.rows * width + judgments.items
     scratch, starts = np.zeros(block * width, levels.dtype), np.arange(block)[:, None, None] * width
     place = np.empty((min(block, queries), *items.shape[1:]), np.intp)
-    hits, ranks, found = [np.zeros(0, np.intp)], [np.zeros(0, np.intp)], [levels[:0]]
+    hits, ranks, found = [np.zeros(0, np.intp)], [np.zeros(0, np.int32)], [np.zeros(0, np.int32)]
     for start in range(0, queries, block):
         stop = min(start + block, queries)
         entries = slice(judgments.indptr[start], judgments.indptr[stop])
-        here = cells[entries] - start * width
+        here = judgments.cells[entries] - start * width
         scratch[here] = levels[entries]
         # padding, −1, reads the cell before the row's own: the spare last cell of a row, always 0
         at = np.add(items[start:stop], starts[: stop - start], out=place[: stop - start])
         read = scratch.take(at, mode="wrap").ravel()
         scratch[here] = 0
         at = np.flatnonzero(read != 0)
-        row = at // depth
-        hits.append(np.bincount(row, minlength=(stop - start) * configurations))
-        ranks.append(at - row * depth)
-        found.append(read[at])
+        edges = np.arange((stop - start) * configurations + 1) * depth
+        hits.append(np.diff(np.searchsorted(at, edges)))
+        ranks.append(np.subtract(at, np.repeat(edges[:-1], hits[-1]), dtype=np.int32, casting="same_kind"))
+        found.append(read[at].astype(np.int32))
     return Retrieved(Hits.of(np.concatenate(hits), np.concatenate(ranks), np.concatenate(found)), counts)
 
 
@@ -100,22 +99,24 @@ def by_ids(judgments: Judgments, run: Run) -> Joined:
     known = set(judgments.queries)
     unknown = tuple(sorted(query for query in run if query not in known))
     counts = np.fromiter(map(len, rows), np.int64, count=len(rows))
-    total, there = int(counts.sum()), np.arange(counts.max(initial=0)) < counts[:, None]
+    total, ends, there = int(counts.sum()), np.cumsum(counts), np.arange(counts.max(initial=0)) < counts[:, None]
     scores = _scores(judgments.queries, rows, total)
-    keys = _best_first(scores, there)
-    tied = np.flatnonzero(np.any(keys[:, 1:] >> _HALF == keys[:, :-1] >> _HALF, axis=1, where=there[:, 1:]))
-    if tied.size:  # a place stands for an id once the ids are in order
-        for row in tied.tolist():
-            rows[row] = {document: rows[row][document] for document in sorted(rows[row])}
-        scores = _scores(judgments.queries, rows, total)
-        keys = _best_first(scores, there)
+    keys = _keys(scores, there)
+    mixed = np.flatnonzero(np.any(keys[:, 1:] <= keys[:, :-1], axis=1, where=there[:, 1:]))  # not best first already
+    ordered = np.sort(keys[mixed], axis=1)
+    tied = mixed[np.any(ordered[:, 1:] == ordered[:, :-1], axis=1, where=there[mixed, 1:])]
+    for row in tied.tolist():  # a place stands for an id once the ids are in order
+        rows[row] = {document: rows[row][document] for document in sorted(rows[row])}
+        scores[ends[row] - counts[row] : ends[row]] = list(rows[row].values())
+    keys = _keys(scores, there) if tied.size else keys
     labels = (map(judged.get, row, repeat(HOLE)) for judged, row in zip(judgments.by_id, rows, strict=True))
     bottom = judgments.scale.min - 1
     levels = np.zeros(there.shape, np.int16)
     levels[there] = np.maximum(np.fromiter(chain.from_iterable(labels), np.int16, count=total), bottom) - bottom
-    ranked = np.take_along_axis(levels, (keys & _LOW).astype(np.intp), axis=1)
-    hit = ranked != 0
-    found = Hits.of(np.count_nonzero(hit, axis=1), np.nonzero(hit)[1], ranked[hit])
+    places = np.sort(keys[mixed].astype(np.uint64) << _HALF | np.arange(there.shape[1], dtype=np.uint64), axis=1)
+    levels[mixed] = np.take_along_axis(levels[mixed], (places & _LOW).astype(np.intp), axis=1)
+    hit = levels != 0
+    found = Hits.of(np.count_nonzero(hit, axis=1), np.nonzero(hit)[1], levels[hit])
     odd = np.zeros(len(rows), np.bool_)
     odd[np.repeat(np.arange(len(rows)), counts)[~np.isfinite(scores)]] = True
     return Joined(Retrieved(found, counts), unknown, odd)
@@ -124,8 +125,8 @@ def by_ids(judgments: Judgments, run: Run) -> Joined:
 def _scores(queries: tuple[str, ...], rows: list[Mapping[str, float]], total: int) -> NDArray[np.float64]:
     """Return the scores of all rows, one after the other: float64 (total,)."""
     try:
-        "".join(chain.from_iterable(rows))
-        if set(map(type, chain.from_iterable(row.values() for row in rows))) <= {float, int}:
+        kinds = set(map(type, chain.from_iterable(row.values() for row in rows)))
+        if kinds <= {float, int} and set(map(type, chain.from_iterable(rows))) <= {str}:
             return np.fromiter(chain.from_iterable(row.values() for row in rows), np.float64, count=total)
     except (TypeError, AttributeError, OverflowError):
         pass  # the fault is named below
@@ -142,10 +143,8 @@ def _scores(queries: tuple[str, ...], rows: list[Mapping[str, float]], total: in
     return np.array(values, dtype=np.float64)
 
 
-def _best_first(scores: NDArray[np.float64], there: NDArray[np.bool_]) -> NDArray[np.uint64]:
-    """Order each row: uint64 (Q, K), the score's descending key above, the place in the row below; padding last."""
-    high = np.full(there.shape, _LOW, np.uint64)
-    high[there] = descending(scores)
-    keys = high << _HALF | np.arange(there.shape[1], dtype=np.uint64)
-    keys.sort(axis=1)
+def _keys(scores: NDArray[np.float64], there: NDArray[np.bool_]) -> NDArray[np.uint32]:
+    """Lay out what ascends as the scores descend, the padding last: uint32 (Q, K)."""
+    keys = np.full(there.shape, np.iinfo(np.uint32).max, np.uint32)
+    keys[there] = descending(scores)
     return keys

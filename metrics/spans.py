@@ -267,6 +267,7 @@ def _on_axis(
     def in_tokens(ranges: tuple[Positions, Positions]) -> tuple[Positions, Positions]:
         # from the first token that ends after the range's start, to the first that starts at its end or later
         low, high = np.searchsorted(ends, ranges[0], side="right"), np.searchsorted(starts, ranges[1])
+        high = np.where(ranges[1] > ranges[0], high, low)  # an empty range holds nothing, also within a token
         return low.astype(np.int64), high.astype(np.int64)
 
     return in_tokens(of_spans), in_tokens(of_chunks), len(starts)

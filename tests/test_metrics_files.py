@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from metrics.files import Qrels, RunFile, read_lines, read_qrels, read_run
+from metrics.files import Qrels, RunFile, decoded, read_lines, read_qrels, read_run
 from metrics.judgments import LabelScale
 
 
@@ -101,14 +101,14 @@ def test_malformed_files_are_refused(tmp_path: Path, text: str, message: str) ->
 def test_lines_keep_their_numbers_whatever_the_encoding(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "x.jsonl"
     path.write_bytes(content)
-    assert list(read_lines(path)) == [(1, b"a"), (4, b"b")]
+    assert [(line, decoded(path, line, content)) for line, content in read_lines(path)] == [(1, "a"), (4, "b")]
 
 
 def test_lines_are_read_one_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "x.gz"
     path.write_bytes(gzip.compress(b"a\nb\n")[:-4])  # torn at the very end: what is before has been given out
     lines = read_lines(path)
-    assert next(lines) == (1, b"a")
+    assert next(lines) == (1, b"a\n")
     with pytest.raises(ValueError, match=r"x\.gz: damaged gzip file"):
         list(lines)
 
