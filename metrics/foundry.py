@@ -170,13 +170,16 @@ Paths = dict[str, list[str]]
 def _score(
     rows: Iterator[Row], scale: LabelScale, metrics: Metrics, convention: Convention, paths: Paths
 ) -> Iterator[RowResult]:
-    start = 1
-    while batch := list(islice(rows, _BATCH)):
-        names = [f"row {start + at}" for at in range(len(batch))]
-        truths, found = (
-            {name: read(_field(row, key, paths[key], name), key, name) for name, row in zip(names, batch, strict=True)}
-            for key, read in zip(FIELDS, (_labels, _scores), strict=True)
-        )
+    done, (judged, retrieved) = 0, FIELDS
+    while True:
+        truths: dict[str, dict[str, Any]] = {}
+        found: dict[str, dict[str, Any]] = {}
+        for number, row in enumerate(islice(rows, _BATCH), start=done + 1):  # a row is let go once it is read
+            name = f"row {number}"
+            truths[name] = _labels(_field(row, judged, paths[judged], name), judged, name)
+            found[name] = _scores(_field(row, retrieved, paths[retrieved], name), retrieved, name)
+        if not truths:
+            return
         try:
             judgments = Judgments.from_dict(truths, scale)
             scores = evaluate(judgments, found, [measure for _, measure, _ in metrics], convention=convention)
@@ -185,8 +188,8 @@ def _score(
             _check_ids(found)
             raise ValueError(re.sub(r"^query '(row \d+)'", r"\1", str(error))) from None
         columns = [scores.values[measure].tolist() for _, measure, _ in metrics]
-        yield from _results(start, [*zip(*columns, strict=True)], metrics, truths, found, scores.scored.tolist())
-        start += len(batch)
+        yield from _results(done + 1, [*zip(*columns, strict=True)], metrics, truths, found, scores.scored.tolist())
+        done += len(truths)
 
 
 def _results(

@@ -4,7 +4,8 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from sweep.collection import Collection, Health, health
+    from sweep.collection.collection import Collection
+    from sweep.collection.health import Health, health
     from sweep.errors import InputError, NothingFeasibleError, StudyInterrupted, SweepError
     from sweep.present.results import StudyResults, load, run
     from sweep.retrieval.configuration import Configuration
@@ -24,7 +25,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "sweep.collection": ("Collection", "Health", "health"),
+    "sweep.collection.collection": ("Collection",),
+    "sweep.collection.health": ("Health", "health"),
     "sweep.errors": ("InputError", "NothingFeasibleError", "StudyInterrupted", "SweepError"),
     "sweep.present.results": ("StudyResults", "load", "run"),
     "sweep.retrieval.configuration": ("Configuration",),

@@ -164,7 +164,8 @@ def test_score_does_not_hold_the_rows(workspace: Workspace, tmp_path: Path) -> N
     program = (  # VmHWM: ru_maxrss would count what this process holds
         "import pathlib, sys; from sweep.cli import main; sys.argv = ['sweep', *sys.argv[1:]]\n"
         "try: main()\n"
-        "finally: print(pathlib.Path('/proc/self/status').read_text().partition('VmHWM:')[2].split()[0], file=sys.stderr)"
+        "finally: print(pathlib.Path('/proc/self/status').read_text().partition('VmHWM:')[2].split()[0], "
+        "file=sys.stderr)"
     )
     done = subprocess.run(
         [sys.executable, "-c", program, "score", tmp_path / "rows.jsonl.gz", "-o", tmp_path / "out.jsonl"],

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from sweep.collection import Collection, health
+from sweep.collection.collection import Collection
+from sweep.collection.health import health
 
 DOCUMENTS = {"a": "one two three", "b": "one", "c": "one", "d": " ", "e": "x y"}
 

@@ -12,8 +12,8 @@ import pytest
 from pydantic import ValidationError
 
 from metrics.judgments import LabelScale
-from sweep.collection import Collection, CollectionSpec, load
-from sweep.collection.loading import LabelSpec
+from sweep.collection.collection import Collection
+from sweep.collection.loading import CollectionSpec, LabelSpec, load
 from sweep.errors import CollectionError
 
 CORPUS = [{"_id": "b", "title": "Bee", "text": "honey"}, {"_id": "a", "text": "apple"}]

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from pydantic import ValidationError
 
-from sweep.collection import CollectionSpec, load
+from sweep.collection.loading import CollectionSpec, load
 from sweep.collection.python_docs import read_packages, versions
 from sweep.errors import CollectionError
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from sweep.collection import CollectionSpec, Health, health, load
+from sweep.collection.health import Health, health
+from sweep.collection.loading import CollectionSpec, load
 from sweep.errors import CollectionError
 
 

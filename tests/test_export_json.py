@@ -10,7 +10,7 @@ from small_workspace import BASELINE, KEYWORD, Workspace
 import sweep.export.files
 from metrics import evaluate
 from sweep.artifacts import Store
-from sweep.collection import CollectionSpec, load
+from sweep.collection.loading import CollectionSpec, load
 from sweep.errors import StorageError
 from sweep.export import TARGETS, text, write
 from sweep.retrieval.configuration import Configuration

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from metrics import Judgments, LabelScale, evaluate
-from sweep.collection import CollectionSpec, load
+from sweep.collection.loading import CollectionSpec, load
 from sweep.retrieval.keyword_index import KeywordIndex
 
 pytrec_eval = pytest.importorskip("pytrec_eval")

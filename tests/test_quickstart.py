@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from metrics.files import read_qrels
-from sweep.collection import Collection, health, load
 from sweep.collection.beir import read_queries
+from sweep.collection.collection import Collection
+from sweep.collection.health import health
+from sweep.collection.loading import load
 from sweep.optimize.study import Study
 from sweep.optimize.study_file import StudyFile, load_study
 

@@ -9,7 +9,7 @@ from conftest import CopyModel, Liking
 
 from metrics import evaluate
 from sweep.artifacts import Store
-from sweep.collection import Collection
+from sweep.collection.collection import Collection
 from sweep.errors import SettingsError
 from sweep.retrieval.configuration import DEFAULT_ENCODER, Configuration, Value
 from sweep.retrieval.pipeline import Pipeline, Result

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from metrics import evaluate
 from sweep.artifacts import Store
-from sweep.collection import CollectionSpec, load
+from sweep.collection.loading import CollectionSpec, load
 from sweep.retrieval.configuration import DEFAULT_ENCODER, Configuration
 from sweep.retrieval.embedding import precision
 from sweep.retrieval.pipeline import Pipeline

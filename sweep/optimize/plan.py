@@ -8,7 +8,8 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from sweep.artifacts import CODE, fingerprint
-from sweep.collection import Collection, load
+from sweep.collection.collection import Collection
+from sweep.collection.loading import load
 from sweep.errors import CollectionError, SettingsError
 from sweep.optimize.space import Grid, Range
 from sweep.optimize.study_file import StudyFile

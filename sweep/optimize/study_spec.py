@@ -16,7 +16,7 @@ from pydantic_core import PydanticCustomError
 
 from metrics import Measure
 from metrics.measures import SPAN_REGISTRY
-from sweep.collection import CollectionSpec
+from sweep.collection.loading import CollectionSpec
 from sweep.errors import SettingsError
 from sweep.optimize.axis import Problem, SpaceError, parse_value, unknown
 from sweep.optimize.space import Space

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from metrics import Measure
-from sweep.collection import health
+from sweep.collection.health import health
 from sweep.decide.recommendation import Line, Recommendation
 from sweep.optimize.objective import describe
 from sweep.optimize.outcome import Outcome

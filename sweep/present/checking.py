@@ -5,7 +5,7 @@ __all__ = ["check_lines", "check_study"]
 from pathlib import Path
 from typing import Any
 
-from sweep.collection import health
+from sweep.collection.health import health
 from sweep.optimize.study import Study
 from sweep.optimize.study_file import load_study
 

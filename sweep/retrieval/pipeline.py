@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from metrics import Rankings, collapse
 from sweep.artifacts import Artifact, Store, fingerprint
-from sweep.collection import Collection
+from sweep.collection.collection import Collection
 from sweep.retrieval.chunking import context_tokens
 from sweep.retrieval.configuration import Configuration
 from sweep.retrieval.fusion import reciprocal_rank_fusion

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from metrics import Rankings
 from sweep.artifacts import Artifact, Rows, Store, digest_texts, fingerprint
-from sweep.collection import Collection
+from sweep.collection.collection import Collection
 from sweep.errors import SettingsError
 from sweep.retrieval.chunking import Chunks, Tokens, cut, overlap_tokens, tokenize
 from sweep.retrieval.configuration import Configuration
