@@ -18,7 +18,7 @@ from metrics.rankings import check_score, descending
 HOLE = np.iinfo(np.int16).min
 """Stands where a ranked document has no judgment; no label scale reaches it."""
 
-_SCRATCH, _CELLS = 1 << 21, 1 << 17  # bytes of the table, ranked documents looked up at a time: both stay in the cache
+_SCRATCH, _CELLS = 1 << 21, 1 << 16  # bytes of the table, ranked documents looked up at a time: both stay in the cache
 _HALF = np.uint64(32)
 _LOW = np.uint64((1 << 32) - 1)
 
