@@ -197,7 +197,7 @@ def test_score_of_a_run(workspace: Workspace, tmp_path: Path) -> None:
         "1 without results, counted as 0: q2",
         "1 without judgments, left out: q9",
         "1 without a relevant document, left out: q3",
-        "1 rows name a document again; its best score counts",
+        "rows that name a document again: 1; its best score counts",
     ]
     lines = workspace.cli(*given, "-q").out.splitlines()
     assert [line.split("\t")[1:] for line in lines[:4:2]] == [["q1", "0.6037"], ["q2", "0.0000"]]

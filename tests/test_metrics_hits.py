@@ -89,3 +89,9 @@ def test_ideal_sums_are_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None
     assert [values.tolist() for values in first] == [plainly(found, k, np.ones(3, int)) for k in (1, 2, 2)]
     monkeypatch.setattr(Hits, "sums", None)  # any further sum would fail
     assert [values.tolist() for values in ideal.sums(weights, [2, 1])] == [first[1].tolist(), first[0].tolist()]
+
+
+def test_ranks_beyond_two_bytes_keep_their_order() -> None:
+    found = Hits.of(np.array([1, 1]), np.array([1 << 16, 3]), np.array([1, 1]))  # 65,536 is 0 in two bytes
+    ten, all_of_them = (values.copy() for values in found.sums(np.ones(2), [10, 1 << 17]))
+    assert (ten.tolist(), all_of_them.tolist()) == ([0, 1], [1, 1])

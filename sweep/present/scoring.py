@@ -60,7 +60,8 @@ def score_file(
                 aggregate.add(result)
                 out.write(orjson.dumps(result.results, option=orjson.OPT_APPEND_NEWLINE))
         except ValueError as fault:
-            raise InputError(f"{rows}{lines.place(str(fault))}: {fault}") from fault
+            name = "standard input" if str(rows) == "-" else rows
+            raise InputError(f"{name}{lines.place(str(fault))}: {fault}") from fault
     return {
         "rows": aggregate.rows,
         "left_out": {reason: asdict(rows) for reason, rows in aggregate.left_out.items()},
@@ -133,7 +134,8 @@ def run_lines(found: Mapping[str, Any], *, per_query: bool) -> tuple[list[str], 
         if "hole_bounds" in found:
             ends = zip(("least", "greatest"), found["hole_bounds"][measure], strict=True)
             lines += [_line(f"{measure} {name}", "all", value) for name, value in ends]
-    notes = [f"{found['scored']} queries scored; mean share of unjudged results (holes): {found['holes_ratio']:.1%}"]
+    queries = "1 query" if found["scored"] == 1 else f"{found['scored']} queries"
+    notes = [f"{queries} scored; mean share of unjudged results (holes): {found['holes_ratio']:.1%}"]
     said = {
         "without_results": "without results, counted as 0",
         "without_judgments": "without judgments, left out",
@@ -144,7 +146,7 @@ def run_lines(found: Mapping[str, Any], *, per_query: bool) -> tuple[list[str], 
         if found[key]:
             notes.append(f"{len(found[key])} {what}: {_some(found[key], len(found[key]))}")
     if found["results_named_twice"]:
-        notes.append(f"{found['results_named_twice']} rows name a document again; its best score counts")
+        notes.append(f"rows that name a document again: {found['results_named_twice']}; its best score counts")
     return lines, notes
 
 
