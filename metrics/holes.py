@@ -169,9 +169,7 @@ def _ndcg(lists: _Lists, measure: Measure, cutoff: int) -> Bounds:
     places = int(at_least[:, 0].max(initial=0)) + first.shape[1]
     ideal = _from_zero(np.where(np.arange(places) < cutoff, 1 / discounts(places), 0.0)[None])[0]
     problem = _Fill(gain, known, counts, at_least, ideal)
-    low, high = -problem.greatest(last, -1.0), problem.greatest(first, 1.0)
-    possible_zero = (table.total(gain) == 0) & (gain[1] == 0)
-    return Bounds(np.where(possible_zero, 0.0, low), high)
+    return Bounds(0.0 - problem.greatest(last, -1.0), problem.greatest(first, 1.0))  # 0, never −0
 
 
 def _from_zero(values: Float) -> Float:

@@ -64,6 +64,7 @@ def test_scores_that_are_not_finite_come_last_and_are_named(bad: float) -> None:
     coded = Judgments.from_arrays(["p", "q"], ["a", "b"], [0, 1], [0, 0], [1, 1])
     ranked = rank([[0, -1], [1, 0]], [[1.0, 0.0], [bad, 1.0]])
     assert evaluate(coded, ranked, ["ndcg@3"]).not_finite == ("q",)
+    assert evaluate(coded, ranked, ["ndcg@1"]).not_finite == ("q",)  # also below the last cutoff
 
 
 @pytest.mark.parametrize("score", ["0.5", None, True, [1.0], 10**400])
