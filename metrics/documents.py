@@ -97,7 +97,7 @@ class LabelTable:
         Sakai, "Alternatives to Bpref", SIGIR 2007.
         """
         found = Hits(self.found.indptr, self.found.nth.astype(np.int32), self.found.level)
-        return replace(self, found=found, counts=np.diff(found.indptr))
+        return replace(self, found=found)
 
     @cached_property
     def relevant(self) -> Chosen:

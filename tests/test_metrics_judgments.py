@@ -107,6 +107,12 @@ def test_ids_and_codes_are_two_forms_of_the_same() -> None:
     assert again.by_id == by_id.by_id
 
 
+def test_whole_numbers_of_any_type_become_integers() -> None:
+    qrels: Any = {"q": {"a": 3.0, "b": np.int64(2), "c": np.float32(1)}}
+    (labels,) = Judgments.from_dict(qrels).by_id
+    assert [(label, type(label)) for label in labels.values()] == [(3, int), (2, int), (1, int)]
+
+
 def test_what_is_judged_is_not_changed_by_what_the_caller_does_later() -> None:
     qrels = {"q": {"a": 1}}
     judgments = Judgments.from_dict(qrels)

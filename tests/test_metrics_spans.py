@@ -550,3 +550,12 @@ def test_half_overlap_on_the_same_text_changes_nothing(real: Real) -> None:
         after = evaluate_spans(spans, chunks(*halves), in_halves, [f"{name}@{3 * k}" for name in ALL]).values
         assert [v.tolist() for v in after.values()] == [v.tolist() for v in before.values()]
         assert next(iter(before.values())).mean() > 0.05
+
+
+def test_an_empty_chunk_within_a_token_holds_nothing() -> None:
+    spans = Spans.from_records([("q", "a", 0, 1, 1)], ["q"], ["a"])
+    empty = Chunks(*(np.array([value], np.int32) for value in (0, 1, 1)))
+    tokens = Tokens(np.array([0, 1]), np.array([0], np.int32), np.array([2], np.int32))
+    ranked = Rankings(np.zeros((1, 1), np.int32), np.zeros((1, 1), np.float32))
+    found = evaluate_spans(spans, empty, ranked, ["token_recall@1", "token_precision@1"], tokens=tokens)
+    assert [values.tolist() for values in found.values.values()] == [[0], [0]]
