@@ -21,7 +21,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from metrics.hits import NONE, Chosen, Float, Hits, Ideal
+from metrics.hits import Chosen, Float, Hits, Ideal
 from metrics.judgments import LabelScale
 
 PERSISTENCE = 0.8
@@ -29,8 +29,6 @@ PERSISTENCE = 0.8
 
 UNCUT = 1 << 62
 """The cutoff that leaves nothing out."""
-
-_TINY = np.finfo(np.float64).tiny
 
 Convention = Literal["scaled", "foundry"]
 Values = Iterator[Float]
@@ -113,18 +111,6 @@ class LabelTable:
         """Sum a weight over all judged documents of each query: float64 (Q,)."""
         return self.ideal.sums(weights, [UNCUT])[0]
 
-    def share(self, parts: Values, whole: Float) -> Values:
-        """Divide each part (R,) by the whole (Q,); where that is 0, its parts are 0 too."""
-        whole = np.maximum(whole, _TINY)
-        return (self.ratio(part, whole) for part in parts)
-
-    def ratio(self, part: Float, whole: Float) -> Float:
-        """Divide (R,) by (Q,), which is not 0."""
-        if len(part) == len(whole):
-            return part / whole
-        shares: Float = part.reshape(len(whole), -1) / whole[:, None]
-        return shares.ravel()
-
 
 def ndcg(table: LabelTable, cutoffs: Cutoffs) -> Values:
     """Normalised discounted cumulative gain, gain 2^x − 1, discount log2(r + 1); 0…1.
@@ -142,15 +128,15 @@ def ndcg_linear(table: LabelTable, cutoffs: Cutoffs) -> Values:
 def xdcg(table: LabelTable, cutoffs: Cutoffs) -> Values:
     """How good the first k are in themselves, 0…100: Σ x·0.6^(r−1), as a share of the most that k ranks can give."""
     decay = np.array([0.6**r for r in range(table.found.depth)])  # Python's power: the published evaluator's bits
-    whole = list(accumulate(0.6**r for r in range(min(cutoffs[-1], 2000))))  # then 0.6^r is 0
-    sums = table.found.sums(decay[:, None] * table.weights.percent, cutoffs)
-    return (part / whole[min(cutoff, len(whole)) - 1] for cutoff, part in zip(cutoffs, sums, strict=True))
+    most = list(np.array([*accumulate(0.6**r for r in range(100))])[:, None])  # further terms would not change a bit
+    over = [most[min(cutoff, len(most)) - 1] for cutoff in cutoffs]
+    return table.found.sums(decay[:, None] * table.weights.percent, cutoffs, over=over)
 
 
 def fidelity(table: LabelTable, cutoffs: Cutoffs) -> Values:
     """Share of the judged documents' weight, 2^(x+1) − 1 above the minimum label, that was retrieved; 0…1."""
     weights = table.weights.fidelity
-    return table.share(table.found.sums(weights, cutoffs), table.total(weights))
+    return table.found.sums(weights, cutoffs, over=[table.total(weights)] * len(cutoffs))
 
 
 def max_relevance(table: LabelTable, cutoffs: Cutoffs) -> Values:
@@ -160,8 +146,8 @@ def max_relevance(table: LabelTable, cutoffs: Cutoffs) -> Values:
 
 def holes(table: LabelTable, cutoffs: Cutoffs) -> Values:
     """Retrieved documents without a judgment, a count. Lower is better."""
-    judged = table.found.sums(np.ones_like(table.weights.gain), cutoffs)
-    return (np.minimum(table.counts, cutoff) - known for cutoff, known in zip(cutoffs, judged, strict=True))
+    judged, counts = table.found.sums(np.ones_like(table.weights.gain), cutoffs), table.counts.astype(np.float64)
+    return (np.minimum(counts, cutoff) - known for cutoff, known in zip(cutoffs, judged, strict=True))
 
 
 def holes_ratio(table: LabelTable, cutoffs: Cutoffs) -> Values:
@@ -172,7 +158,7 @@ def holes_ratio(table: LabelTable, cutoffs: Cutoffs) -> Values:
 
 def recall(table: LabelTable, cutoffs: Cutoffs) -> Values:
     """Share of the relevant documents found, 0…1. trec_eval's recall."""
-    return table.share(table.found.sums(table.weights.relevant, cutoffs), table.relevant_judged)
+    return table.found.sums(table.weights.relevant, cutoffs, over=[table.relevant_judged] * len(cutoffs))
 
 
 def precision(table: LabelTable, cutoffs: Cutoffs) -> Values:
@@ -183,15 +169,13 @@ def precision(table: LabelTable, cutoffs: Cutoffs) -> Values:
 
 def hit(table: LabelTable, cutoffs: Cutoffs) -> Values:
     """1 where the first k hold a relevant document, else 0. trec_eval's success."""
-    first = table.relevant.firsts
-    return ((first < min(cutoff, NONE)).astype(np.float64) for cutoff in cutoffs)
+    return table.relevant.first.sums(table.weights.relevant, cutoffs)
 
 
 def mrr(table: LabelTable, cutoffs: Cutoffs) -> Values:
     """1 / rank of the first relevant document, 0 where the first k hold none; 0…1. trec_eval's recip_rank."""
-    first = table.relevant.firsts
-    reciprocal = 1 / (first + 1.0)
-    return (np.where(first < min(cutoff, NONE), reciprocal, 0.0) for cutoff in cutoffs)
+    first = table.relevant.first
+    return first.sums(table.weights.relevant / _ranks(first), cutoffs)
 
 
 def average_precision(table: LabelTable, cutoffs: Cutoffs) -> Values:
@@ -199,9 +183,8 @@ def average_precision(table: LabelTable, cutoffs: Cutoffs) -> Values:
 
     trec_eval's map and map_cut.
     """
-    ranks = np.arange(1, table.found.depth + 1)[:, None]
-    sums = table.found.sums(table.weights.relevant / ranks, cutoffs, times=table.relevant.counts)
-    return table.share(sums, table.relevant_judged)
+    weights, times = table.weights.relevant / _ranks(table.found), table.relevant.counts
+    return table.found.sums(weights, cutoffs, times, over=[table.relevant_judged] * len(cutoffs))
 
 
 def rbp(table: LabelTable, cutoffs: Cutoffs) -> Values:
@@ -228,8 +211,11 @@ def _rank_bias(table: LabelTable) -> Float:
 
 def _normalised(table: LabelTable, cutoffs: Cutoffs, gain: Float) -> Values:
     found, ideal = (gain / discounts(hits.depth)[:, None] for hits in (table.found, table.ideal.hits))
-    sums = zip(table.found.sums(found, cutoffs), table.ideal.sums(ideal, cutoffs), strict=True)
-    return (table.ratio(part, np.maximum(whole, _TINY)) for part, whole in sums)
+    return table.found.sums(found, cutoffs, over=table.ideal.sums(ideal, cutoffs))
+
+
+def _ranks(hits: Hits) -> NDArray[np.intp]:
+    return np.arange(1, hits.depth + 1)[:, None]
 
 
 def discounts(depth: int) -> Float:

@@ -10,6 +10,7 @@ import gzip
 import re
 import zlib
 from collections.abc import Iterator
+from io import BufferedReader, FileIO
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from metrics.judgments import LabelScale
 GZIP_MAGIC = b"\x1f\x8b"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 HEADERS = frozenset({"grade", "label", "rating", "rel", "relevance", "score"})
+_BUFFER = 1 << 17  # bytes: a row of many documents would take several reads of the standard buffer
 INTEGRAL = re.compile(r"([+-]?[0-9]{1,18})(?:\.0*)?")
 
 
@@ -46,7 +48,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     Raises ValueError for a file that is missing, unreadable or a torn gzip file.
     """
     try:
-        with path.open("rb") as raw:
+        with BufferedReader(FileIO(path), _BUFFER) as raw:
             packed = raw.peek(2).startswith(GZIP_MAGIC)
             with gzip.open(raw) if packed else raw as lines:
                 for number, line in enumerate(lines, start=1):

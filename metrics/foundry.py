@@ -33,9 +33,13 @@ from difflib import get_close_matches
 from itertools import islice
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from metrics.documents import Convention
-from metrics.evaluate import evaluate
+from metrics.evaluate import Scores, evaluate
 from metrics.files import better
+from metrics.hits import Float
 from metrics.judgments import Judgments, LabelScale, check_label
 from metrics.measures import Measure
 from metrics.rankings import check_score
@@ -45,7 +49,7 @@ TOTALS = ("total_retrieved_documents", "total_ground_truth_documents")
 FIELDS = ("retrieval_ground_truth", "retrieved_documents")
 _COUNTED = frozenset({"max_relevance", "holes"})
 _HEAD = {"type": "azure_ai_evaluator", "name": "Document Retrieval"}
-_BATCH = 100
+_BATCH = 200
 _NAMED = 20
 
 Row = Mapping[str, Any]
@@ -148,7 +152,7 @@ def score_rows(
     measures: Sequence[str] = (),
     data_mapping: Mapping[str, str] | None = None,
 ) -> Iterator[RowResult]:
-    """Score each row as `document_retrieval` does, in order; at most a hundred rows are held at a time.
+    """Score each row as `document_retrieval` does, in order; at most two hundred rows are held at a time.
 
     data_mapping: where a row keeps its fields, such as {"retrieved_documents": "{{item.search.hits}}"}; a field that is
     not mapped has its own name. A row without ground truth has no results.
@@ -187,40 +191,36 @@ def _score(
             _check_ids(truths)
             _check_ids(found)
             raise ValueError(re.sub(r"^query '(row \d+)'", r"\1", str(error))) from None
-        columns = [scores.values[measure].tolist() for _, measure, _ in metrics]
-        yield from _results(done + 1, [*zip(*columns, strict=True)], metrics, truths, found, scores.scored.tolist())
+        sizes = {name: [*map(len, rows.values())] for name, rows in zip(TOTALS, (found, truths), strict=True)}
+        yield from _results(done + 1, scores, metrics, sizes)
         done += len(truths)
 
 
-def _results(
-    start: int,
-    values: list[tuple[float, ...]],
-    metrics: Metrics,
-    truths: dict[str, dict[str, Any]],
-    found: dict[str, dict[str, Any]],
-    scored: list[bool],
-) -> Iterator[RowResult]:
-    sizes = zip(map(len, found.values()), map(len, truths.values()), strict=True)
-    for at, (retrieved, judged) in enumerate(sizes):
+def _results(start: int, scores: Scores, metrics: Metrics, sizes: dict[str, list[int]]) -> Iterator[RowResult]:
+    """Make the entries metric by metric, then give each row its own."""
+    columns = [_entries(*metric, scores.values[metric[1]], scores.retrieved) for metric in metrics]
+    columns += [[{**_HEAD, "metric": name, "score": size} for size in column] for name, column in sizes.items()]
+    rows = zip(zip(*columns, strict=True), scores.judged.tolist(), scores.scored.tolist(), strict=True)
+    for number, (entries, judged, scored) in enumerate(rows, start=start):
         if not judged:
-            yield RowResult(start + at, (), "no ground truth")
-            continue
-        entries = [
-            _entry(name, measure, value, threshold, retrieved > 0)
-            for (name, measure, threshold), value in zip(metrics, values[at], strict=True)
-        ]
-        entries += [
-            {**_HEAD, "metric": name, "score": total} for name, total in zip(TOTALS, (retrieved, judged), strict=True)
-        ]
-        yield RowResult(start + at, tuple(entries), None if scored[at] else "no relevant document")
+            yield RowResult(number, (), "no ground truth")
+        else:
+            yield RowResult(number, entries, None if scored else "no relevant document")
 
 
-def _entry(metric: str, measure: Measure, score: float, threshold: float | None, retrieved: bool) -> dict[str, Any]:
-    entry = {**_HEAD, "metric": metric, "score": int(score) if measure.name in _COUNTED else score}
-    if threshold is not None:
-        passed = retrieved and (score >= threshold if measure.higher_is_better else score <= threshold)
-        entry |= {"label": "pass" if passed else "fail", "passed": passed, "threshold": threshold}
-    return entry
+def _entries(
+    metric: str, measure: Measure, threshold: float | None, values: Float, retrieved: NDArray[np.bool_]
+) -> list[dict[str, Any]]:
+    """Make one metric's entry for each row: of those that pass, and of those that fail, only the score differs."""
+    scores = (values.astype(np.int64) if measure.name in _COUNTED else values).tolist()
+    entry = {**_HEAD, "metric": metric, "score": None}
+    if threshold is None:
+        return [{**entry, "score": score} for score in scores]
+    passed = retrieved & (values >= threshold if measure.higher_is_better else values <= threshold)
+    passing = entry | {"label": "pass", "passed": True, "threshold": threshold}
+    failing = entry | {"label": "fail", "passed": False, "threshold": threshold}
+    pairs = zip(scores, passed.tolist(), strict=True)
+    return [{**(passing if good else failing), "score": score} for score, good in pairs]
 
 
 def _labels(documents: Sequence[Any], key: str, name: str) -> dict[str, Any]:

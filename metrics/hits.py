@@ -18,19 +18,46 @@ if TYPE_CHECKING:
 Float = NDArray[np.float64]
 Codes = NDArray[np.intp]
 
-NONE = np.iinfo(np.int32).max
-"""The rank of what is not there."""
-
-_SMALL = 1 << 14  # hits: fewer are added before SciPy is imported
+_SMALL = 1 << 15  # hits: fewer are added before SciPy is imported
+_TINY = np.finfo(np.float64).tiny
 
 
 class Chosen(NamedTuple):
-    """Some of the hits. counts: int32 (n,), how many of each hit's list up to and with itself. firsts: int32 (lists,),
-    the rank of the first of each list, `NONE` where there is none.
+    """Some of the hits. counts: int32 (n,), how many of each hit's list up to and with itself. first: the first of each
+    list.
     """
 
     counts: NDArray[np.int32]
-    firsts: NDArray[np.int32]
+    first: "Hits"
+
+
+class _Columns(NamedTuple):
+    """The hits by their place in their list: the first of each, the second …; lists with more hits come before others.
+
+    So each column goes with the beginning of the one before it. entry, row, weight: (n,), a hit, its list and its place
+    in a table of weights. edges: of the columns.
+    """
+
+    entry: Codes
+    row: Codes
+    weight: Codes
+    edges: list[int]
+
+    def steps(self) -> Iterator[tuple[slice, slice]]:
+        """Each column from the second on, after those hits of the column before it that stand in the same lists."""
+        for before, first, end in zip(self.edges, self.edges[1:], self.edges[2:], strict=False):
+            yield slice(before, before + end - first), slice(first, end)
+
+
+class _Changes(NamedTuple):
+    """The last hit of each list before each cutoff and not before an earlier one.
+
+    row, cell: (m,), its list and where it is in `_Columns`, cutoff by cutoff. ends: where those of each cutoff end.
+    """
+
+    row: Codes
+    cell: Codes
+    ends: list[int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +71,7 @@ class Hits:
     indptr: NDArray[np.int32]
     rank: NDArray[np.int32]
     level: NDArray[np.int32]
+    _kept: dict[tuple[int, ...], _Changes] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, counts: NDArray[np.integer], rank: NDArray[np.integer], level: NDArray[np.integer]) -> "Hits":
@@ -83,19 +111,27 @@ class Hits:
         before = np.zeros(len(chosen) + 1, np.int32)
         np.cumsum(chosen, out=before[1:])
         counts = before[1:] - np.repeat(before[self.indptr[:-1]], np.diff(self.indptr))
-        firsts = np.full(self.lists, NONE)
-        some = np.flatnonzero(before[self.indptr[1:]] > before[self.indptr[:-1]])
-        firsts[some] = self.rank[np.flatnonzero(chosen)[before[self.indptr[some]]]]
-        return Chosen(counts, firsts)
+        some = before[self.indptr[1:]] > before[self.indptr[:-1]]
+        first = np.flatnonzero(chosen)[before[self.indptr[:-1][some]]]
+        return Chosen(counts, Hits.of(some.astype(np.int32), self.rank[first], self.level[first]))
 
-    def sums(self, weights: Float, cutoffs: Sequence[int], times: NDArray[np.integer] | None = None) -> Iterator[Float]:
+    def sums(
+        self,
+        weights: Float,
+        cutoffs: Sequence[int],
+        times: NDArray[np.integer] | None = None,
+        over: Sequence[Float] | None = None,
+    ) -> Iterator[Float]:
         """Add up weights[rank, level], float64 (depth, levels), of each list's first k; one array for each cutoff.
 
-        times: multiplies the weight of each hit. Yields float64 (lists,); it may be the same array, going on changing.
+        times: multiplies the weight of each hit. over: divides the sums, float64 (Q,) for each cutoff, the same object
+        from the cutoff on from which it stays the same; a query has lists / Q lists, one after the other. What is
+        divided by 0 is 0. Yields float64 (lists,); it may be the same array, going on changing.
         """
         if len(cutoffs) > 1:
-            return self._running(np.add, weights, cutoffs, 0.0, times)
-        return iter([self._sum(weights, cutoffs[0], times)])
+            return self._running(np.add, weights, cutoffs, 0.0, times, over)
+        sums = self._sum(weights, cutoffs[0], times)
+        return iter([_divided(sums, over[0]) if over else sums])
 
     def largest(self, weights: Float, cutoffs: Sequence[int], start: float) -> Iterator[Float]:
         """Take the greatest of `start` and weights[rank, level] of each list's first k; otherwise as `sums`."""
@@ -142,11 +178,35 @@ class Hits:
         return sparse.csr_array((data, self._index, self.indptr), shape=(self.lists, width))
 
     @cached_property
-    def _by_rank(self) -> tuple[Codes, Codes, NDArray[np.int32], NDArray[np.int32]]:
-        """The order that sorts the hits by rank, and their row, rank and index in that order."""
-        ranks = self.rank.astype(np.uint16) if self.depth <= 1 << 16 else self.rank  # uint16 sorts by radix
-        order = np.argsort(ranks, kind="stable")
-        return order, self.row[order], self.rank[order], self._index[order]
+    def _columns(self) -> _Columns:
+        lengths = np.diff(self.indptr)
+        lists = np.argsort(-lengths, kind="stable")
+        starts, sizes = self.indptr[lists], self.lists - np.cumsum(np.bincount(lengths, minlength=1))
+        entry = np.concatenate([starts[:size] + nth for nth, size in enumerate(sizes.tolist())], dtype=np.intp)
+        row = np.concatenate([lists[:size] for size in sizes.tolist()])
+        return _Columns(entry, row, self._index.take(entry).astype(np.intp), [0, *np.cumsum(sizes).tolist()])
+
+    def _changes(self, cutoffs: Sequence[int]) -> _Changes:
+        """Find what changes at each cutoff; the last answer is kept, for the measures share it."""
+        key = tuple(cutoffs)
+        changes = self._kept.get(key)
+        if changes is None:
+            columns = self._columns
+            interval = np.searchsorted(key, np.arange(self.depth), side="right")
+            interval = interval.astype(np.min_scalar_type(len(key))).take(self.rank)  # small: sorted by radix
+            interval = interval.take(columns.entry)
+            last = interval < len(key)
+            for before, here in columns.steps():
+                last[before] &= interval[before] != interval[here]
+            cell = np.flatnonzero(last)
+            interval = interval.take(cell)
+            order = np.argsort(interval, kind="stable")
+            ends = np.searchsorted(interval, np.arange(len(key)), side="right", sorter=order).tolist()
+            cell = cell.take(order)
+            changes = _Changes(columns.row.take(cell), cell, ends)
+            self._kept.clear()
+            self._kept[key] = changes
+        return changes
 
     def _running(
         self,
@@ -155,16 +215,26 @@ class Hits:
         cutoffs: Sequence[int],
         start: float,
         times: NDArray[np.integer] | None = None,
+        over: Sequence[Float] | None = None,
     ) -> Iterator[Float]:
-        """Go down the ranks once, from cutoff to cutoff."""
-        order, row, rank, index = self._by_rank
-        ends = np.searchsorted(rank, cutoffs)
-        terms = self._table(weights).take(index[: ends[-1]])
+        """Work out what each list comes to at each hit, then go from cutoff to cutoff and set what changes."""
+        columns, (row, cell, ends) = self._columns, self._changes(cutoffs)
+        run = combine(start, self._table(weights)).take(columns.weight)
         if times is not None:
-            terms *= times[order[: ends[-1]]]
-        values, done = np.full(self.lists, start), 0
-        for end in ends.tolist():
-            combine.at(values, row[done:end], terms[done:end])
+            run *= times.take(columns.entry)
+        for before, here in columns.steps():
+            combine(run[before], run[here], out=run[here])
+        run, values, done, over = run.take(cell), np.full(self.lists, start), 0, over or []
+        changing = sum(whole is not over[-1] for whole in over)
+        for end, whole in zip(ends, over[:changing], strict=False):
+            values[row[done:end]] = run[done:end]
+            done = end
+            yield _divided(values, whole)
+        if over:  # from here on the whole stays as it is: a share changes only where a hit is, and each is divided once
+            values = _divided(values, over[-1])
+            run[done:] /= _spread(over[-1], self.lists).take(row[done:])
+        for end in ends[changing:]:
+            values[row[done:end]] = run[done:end]
             done = end
             yield values
 
@@ -190,6 +260,19 @@ class Ideal:
             for cutoff, values in zip(new, self.hits.sums(weights, new), strict=True):
                 self._sums[name, cutoff] = values.copy()
         return [self._sums[name, cutoff] for cutoff in wanted]
+
+
+def _divided(parts: Float, whole: Float) -> Float:
+    """Divide (lists,) by (Q,) as `Hits.sums` says."""
+    return parts / _spread(whole, len(parts))
+
+
+def _spread(whole: Float, lists: int) -> Float:
+    """Give each list what divides it: its query's whole, not 0."""
+    whole = np.maximum(whole, _TINY)
+    if len(whole) == lists:
+        return whole
+    return np.broadcast_to(whole[:, None], (len(whole), lists // len(whole))).ravel()
 
 
 def ordinal(groups: NDArray[np.integer]) -> Codes:

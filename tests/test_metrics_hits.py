@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metrics.hits import NONE, Hits, Ideal, ordinal
+from metrics.hits import Hits, Ideal, ordinal
 
 
 @st.composite
@@ -56,19 +56,58 @@ def test_the_greatest_is_that_of_the_first_k(found: Hits) -> None:
         assert values.tolist() == alone.tolist() == expected
 
 
+@st.composite
+def cutoff_sets(draw: st.DrawFn) -> list[int]:
+    return sorted(draw(st.sets(st.integers(1, 16) | st.just(1 << 40), min_size=2)))
+
+
+@given(found=hits(), cutoffs=cutoff_sets(), others=cutoff_sets())
+def test_any_cutoffs_give_the_bits_of_one_alone(found: Hits, cutoffs: list[int], others: list[int]) -> None:
+    weights = WEIGHTS[: found.depth]
+    for wanted in (cutoffs, others, cutoffs):  # what is kept of some cutoffs is not taken for that of others
+        for cutoff, values in zip(wanted, found.sums(weights, wanted), strict=True):
+            assert values.tolist() == plainly(found, cutoff, np.ones(len(found.rank), np.int64))
+
+
+@given(found=hits(), cutoffs=cutoff_sets(), queries=st.integers(1, 4), data=st.data())
+def test_sums_are_divided_by_what_their_query_has_at_that_cutoff(
+    found: Hits, cutoffs: list[int], queries: int, data: st.DataObject
+) -> None:
+    indptr = np.concatenate([np.repeat(found.indptr[:1], (-found.lists) % queries), found.indptr])  # empty lists first
+    found, weights = Hits(indptr.astype(np.int32), found.rank, found.level), WEIGHTS[: found.depth]
+    settled = data.draw(st.integers(0, len(cutoffs) - 1))
+    wholes = [np.random.default_rng(min(at, settled)).random(queries) for at in range(settled + 1)]
+    over = wholes + [wholes[-1]] * (len(cutoffs) - settled - 1)
+    of_list = np.arange(found.lists) * queries // max(1, found.lists)
+    for cutoff, whole, values in zip(cutoffs, over, found.sums(weights, cutoffs, over=over), strict=True):
+        parts = plainly(found, cutoff, np.ones(len(found.rank), np.int64))
+        (alone,) = found.sums(weights, [cutoff], over=[whole])
+        assert values.tolist() == alone.tolist() == [p / w for p, w in zip(parts, whole[of_list], strict=True)]
+
+
+@pytest.mark.parametrize("cutoffs", [[1], [1, 2]])
+def test_what_is_divided_by_nothing_is_nothing(cutoffs: list[int]) -> None:
+    found = Hits.of(np.array([1, 2]), np.array([0, 0, 1]), np.array([0, 1, 1]))
+    weights = np.array([0.0, 1.0])
+    shares = [values.tolist() for values in found.sums(weights, cutoffs, over=[np.array([0.0, 4.0])] * len(cutoffs))]
+    assert shares == [[0, 0.25], [0, 0.5]][: len(cutoffs)]
+
+
 @given(found=hits(), level=st.integers(1, 6))
 def test_hits_from_a_level_are_counted_and_the_first_is_found(found: Hits, level: int) -> None:
-    counts, firsts = found.from_level(level)
+    counts, first = found.from_level(level)
     seen: dict[int, int] = {}
-    first: dict[int, int] = {}
+    firsts: dict[int, tuple[int, int]] = {}
     expected = []
     for row, rank, of in zip(found.row.tolist(), found.rank.tolist(), found.level.tolist(), strict=True):
         if of >= level:
             seen[row] = seen.get(row, 0) + 1
-            first.setdefault(row, rank)
+            firsts.setdefault(row, (rank, of))
         expected.append(seen.get(row, 0))
     assert counts.tolist() == expected
-    assert firsts.tolist() == [first.get(row, NONE) for row in range(found.lists)]
+    assert first.lists == found.lists
+    ranked = zip(first.row.tolist(), first.rank.tolist(), first.level.tolist(), strict=True)
+    assert [(row, (rank, of)) for row, rank, of in ranked] == sorted(firsts.items())
 
 
 @given(found=hits(), data=st.data())
