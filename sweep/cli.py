@@ -202,6 +202,53 @@ def score(
     _print_lines(notes, to=sys.stderr)
 
 
+cache = typer.Typer(
+    help="Look at and bound what studies keep in .sweep/cache to share.\n\n"
+    "  sweep cache info\n\n"
+    "  sweep cache prune --max-size 2GB",
+    no_args_is_help=True,
+)
+app.add_typer(cache, name="cache")
+
+
+@cache.command()
+def info(as_json: JsonOption = False) -> None:
+    """Say what the cache holds, by stage: artifacts, size, last use.
+
+    sweep cache info
+
+    sweep cache info --json
+    """
+    from sweep.present.caching import cache_info, info_lines
+
+    found = cache_info()
+    _print(found) if as_json else _print_lines(info_lines(found))
+
+
+@cache.command()
+def prune(
+    max_size: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Remove until so much is left, such as 2GB or 500MB.")
+    ] = None,
+    unused_days: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="Remove what was not used for so many days.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove what was not used for longest. A study that needs it builds it again; results are kept elsewhere.
+
+    With both limits, what either of them removes.
+
+    sweep cache prune --max-size 2GB
+
+    sweep cache prune --unused-days 30
+    """
+    from sweep.present.caching import prune_cache, prune_lines
+
+    found = prune_cache(max_size, unused_days)
+    _print(found) if as_json else _print_lines(prune_lines(found))
+
+
 def _refuse(where: str, given: dict[str, Any]) -> None:
     """Refuse options that have no meaning here."""
     for option, value in given.items():

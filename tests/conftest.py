@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,12 @@ import pytest
 from small_workspace import workspace as workspace  # a fixture
 
 from sweep.artifacts import Store, fingerprint
-from sweep.retrieval.configuration import DEFAULT_ENCODER
-from sweep.retrieval.embedding import Floats, Role, SentenceTransformerEncoder, unit
+from sweep.retrieval.embedding import Role, SentenceTransformerEncoder, batches
 from sweep.retrieval.models import find_model
+from sweep.retrieval.pair_rerankers import PairReranker
+from sweep.retrieval.parameters import DEFAULT_ENCODER
 from sweep.retrieval.reranking import Pairs
+from sweep.retrieval.vectors import Floats, unit
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
@@ -34,21 +36,25 @@ class HashEncoder:
     """
 
     parallel = 1
+    tokens_read = 0
 
     def __init__(self, name: str = "hash", limit: int | None = None, query: str = "", passage: str = "") -> None:
-        self.name, self.limit = name, limit
+        self.name, self.limit, self.query_limit = name, limit, limit
         self.prompts = {"query": query, "passage": passage}
         self.read: list[str] = []
 
     @property
     def fingerprint(self) -> str:
-        return fingerprint("hash", self.name, self.limit)
+        return fingerprint("hash", self.name, self.limit, self.prompts)
 
     def prompt(self, role: Role) -> str:
         return self.prompts[role]
 
     def count_tokens(self, texts: Sequence[str]) -> npt.NDArray[np.int32]:
         return np.array([len(text.split()) for text in texts], np.int32)
+
+    def batches(self, tokens: npt.NDArray[np.int32]) -> Iterator[list[int]]:
+        return batches(tokens)
 
     def encode(self, texts: Sequence[str], role: Role) -> Floats:
         read = [self.prompts[role] + text for text in texts]
@@ -63,8 +69,8 @@ class HashEncoder:
         return vector
 
 
-class Liking:
-    """A `Reranker` that scores by a table of (query, passage), 0 elsewhere, and records each pair that it reads."""
+class Liking(PairReranker):
+    """A reranker that scores by a table of (query, passage), 0 elsewhere, and records each pair that it reads."""
 
     fingerprint = "liking"
     parallel = 1

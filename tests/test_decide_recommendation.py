@@ -42,7 +42,8 @@ def outcome(
         documents=np.zeros((len(QUERIES), 1), np.int32),
         chunks=np.zeros((len(QUERIES), 1), np.int32),
         context_tokens=np.full(len(QUERIES), int(tokens or 10 * top_k), np.int64),
-        latency_ms=1.0 + top_k, index_bytes=size, rerank_pairs=0, truncated=0.0,
+        latency_ms=1.0 + top_k, index_bytes=size, rerank_pairs=0, truncated=0.0, ann_recall=1.0,
+        pool_recall=np.empty(0), notes=(),
     )  # fmt: skip
 
 

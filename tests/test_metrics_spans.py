@@ -16,10 +16,11 @@ from metrics.lookup import HOLE
 from metrics.measures import SPAN_REGISTRY
 from metrics.passages import chunk_labels, passages
 from metrics.spans import Chunks, Spans, Tokens, evaluate_spans
-from sweep.retrieval.chunking import cut, tokenize
-from sweep.retrieval.configuration import DEFAULT_ENCODER
+from sweep.retrieval.chunking import cut
 from sweep.retrieval.keyword_index import KeywordIndex
 from sweep.retrieval.models import find_model
+from sweep.retrieval.parameters import DEFAULT_ENCODER
+from sweep.retrieval.tokens import tokenize
 
 ALL = ["token_recall", "token_precision", "token_iou"]
 Range = tuple[int, int, int]  # document code, start, end
@@ -517,7 +518,7 @@ def test_real_rankings_are_as_sets_of_positions(real: Real) -> None:
     edges = found_tokens.indptr.tolist()
     starts = [found_tokens.start[a:b].tolist() for a, b in pairwise(edges)]
     per_document = [list(zip(s, [*s[1:], len(t)], strict=True)) for s, t in zip(starts, texts, strict=True)]
-    cut_up = cut(found_tokens, texts, 64, 0.5)
+    cut_up = cut(found_tokens, texts, chunker="tokens", size=64, overlap=0.5)
     pieces = Chunks(cut_up.doc, cut_up.start, cut_up.end)
     flat = list(zip(pieces.document.tolist(), pieces.start.tolist(), pieces.end.tolist(), strict=True))
     found = keyword_search(texts, queries, pieces, 10)

@@ -31,7 +31,8 @@ def result(*rows: list[int]) -> Result:
     items = np.array(rows, np.int32)
     scores = np.where(items < 0, -np.inf, -np.arange(items.shape[1])).astype(np.float32)
     ranking = Rankings(items, scores)
-    return Result(ranking, ranking, np.array([30, 11]), 1.5, 1000, 7, 0.25)
+    pool = Rankings(np.array([[0, 3], [0, 2]], np.int32), np.zeros((2, 2), np.float32))
+    return Result(ranking, ranking, pool, np.array([30, 11]), 1.5, 1000, 7, 0.25, 0.9, ("Flat was built",))
 
 
 def opened(folder: Path, judged: Judgments = BASE, measures: tuple[Measure, ...] = (NDCG, HOLES)) -> OutcomeStore:
@@ -46,13 +47,16 @@ def test_scores_holes_and_costs_by_hand(tmp_path: Path) -> None:
     assert outcome.scores[HOLES].tolist() == [0.5, 0.0]
     assert outcome.quantity("context_tokens") == 20.5  # the mean of 30 and 11
     assert [outcome.quantity(n) for n in ("latency_ms", "index_bytes", "rerank_pairs")] == [1.5, 1000.0, 7.0]
-    assert outcome.truncated == 0.25
+    assert (outcome.truncated, outcome.ann_recall, outcome.notes) == (0.25, 0.9, ("Flat was built",))
+    assert outcome.pool_recall.tolist() == [1 / 3, 0.0]  # a of a, b and c; b is missing
+    assert outcome.value("ann_recall", np.array([True, True])) == 0.9
 
 
 def same(a: Outcome, b: Outcome) -> bool:
     arrays: list[tuple[Any, Any]] = [(a.scores[m], b.scores[m]) for m in a.scores]
     arrays += [(a.documents, b.documents), (a.chunks, b.chunks), (a.context_tokens, b.context_tokens)]
-    facts = [(o.latency_ms, o.index_bytes, o.rerank_pairs, o.truncated) for o in (a, b)]
+    arrays += [(a.pool_recall, b.pool_recall)]
+    facts = [(o.latency_ms, o.index_bytes, o.rerank_pairs, o.truncated, o.ann_recall, o.notes) for o in (a, b)]
     return facts[0] == facts[1] and all(np.array_equal(x, y) and x.dtype == y.dtype for x, y in arrays)
 
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from sweep.errors import SettingsError, StudyFileError
 from sweep.optimize.axis import Axis, Range
 from sweep.optimize.space import DECIDERS, Space, SpaceError, difference, extends
-from sweep.retrieval.configuration import ALGORITHMS, FIRST_STAGES, PARAMETERS, Configuration
+from sweep.retrieval.configuration import Configuration
+from sweep.retrieval.parameters import ALGORITHMS, FIRST_STAGES, PARAMETERS
 
 DESIGN: dict[str, Any] = {  # DESIGN §7
     "encoder": "all-MiniLM-L6-v2",
@@ -185,23 +186,61 @@ def test_axes_come_after_what_decides_them_whatever_the_order_in_the_file() -> N
 
 def test_deciders_are_exactly_what_applies_looks_at() -> None:
     # Change one parameter at a time, over all values that a rule could tell apart.
-    bases = [
-        Configuration(algorithm=a, first_stage=f, index=i, chunk_size=9, chunk_overlap=0.0, top_k=3, pool=5)
-        for a, f, i in product(ALGORITHMS, FIRST_STAGES, ("Flat", "HNSW32"))
-    ]
-    other: dict[str, list[Any]] = {
-        "algorithm": list(ALGORITHMS), "first_stage": list(FIRST_STAGES), "index": ["Flat", "HNSW32"],
-        "encoder": ["x"], "analyzer": ["plain"], "reranker": ["cross-encoder"], "reranker_model": ["x"],
+    values: dict[str, list[Any]] = {
+        "algorithm": list(ALGORITHMS), "first_stage": list(FIRST_STAGES), "chunker": ["tokens", "document"],
+        "index": ["Flat", "HNSW32", "IVF8,PQ8,RFlat"], "bm25_variant": ["lucene", "bm25l", "bm25+"],
+        "fusion": ["rrf", "convex"], "mmr_lambda": [1.0, 0.5],
     }  # fmt: skip
+    bases = [Configuration.filled(dict(zip(values, point, strict=True))) for point in product(*values.values())]
     for name, parameter in PARAMETERS.items():
-        found = {
-            n
-            for n in PARAMETERS
-            for base in bases
-            for v in other.get(n, [1, 7])
-            if parameter.applies(base) != parameter.applies(replace(base, **{n: v}))
-        }
+        found = set()
+        for n, p in PARAMETERS.items():
+            others = values.get(n, ["x"] if p.cast is str else [1, 7])
+            if any(parameter.applies(b) != parameter.applies(replace(b, **{n: v})) for b in bases for v in others):
+                found.add(n)
         assert found == set(DECIDERS[name]), name
+
+
+def test_a_retrievers_options_follow_its_name() -> None:
+    space = Space.parse(
+        {
+            "mine.alpha": [0.5, True, "x"],
+            "retriever": ["mine", "yours"],
+            "algorithm": ["keyword", "retriever"],
+            "top_k": 3,
+        }
+    )
+    assert [a.name for a in space.axes] == ["algorithm", "retriever", "mine.alpha", "top_k"]
+    found = configurations(space)
+    assert [dict(c.options) for c in found if c.retriever == "mine"] == [{"mine.alpha": v} for v in (0.5, True, "x")]
+    assert [dict(c.options) for c in found if c.retriever != "mine"] == [{}, {}]
+    for point in found:
+        assert Configuration.of(space.suggest(optuna.trial.FixedTrial(space.params(point)))) == point
+
+
+def test_values_that_mean_the_same_are_one_point_and_can_be_enqueued() -> None:
+    axes = {
+        "index": ["HNSW8", "IVF4,Flat"], "ef_search": [4, 8, 90], "nprobe": {"low": 1, "high": 9}, "top_k": [5, 50],
+        "chunk_size": 4, "chunk_overlap": [0.0, 0.1, 0.5], "max_per_document": [3, 60],
+    }  # fmt: skip
+    space = Space.parse(axes)
+    grid = space.grid()
+    assert grid is not None
+    assert len(set(grid.configurations)) == len(grid)
+    assert {c.nprobe for c in grid.configurations} == {None, 1, 2, 3, 4}
+    assert {c.chunk_overlap for c in grid.configurations} == {0.0, 0.5}
+    widths = {c.ef_search for c in grid.configurations if c.top_k == 50 and c.index == "HNSW8"}
+    assert widths == {50, 90, 250}  # 250: five looked at for each of 50
+    assert len(grid) + grid.repeated == 2 * 3 * 9 * 2 * 3 * 2  # an axis that cannot matter counts its values too
+    for point in grid.configurations:
+        assert Configuration.of(space.suggest(optuna.trial.FixedTrial(space.params(point)))) == point
+
+
+def test_auto_stands_alone() -> None:
+    assert problems({"analyzer": ["auto", "english"]}) == [
+        "space.analyzer: auto stands for one of the others; list those, or auto alone"
+    ]
+    assert Space.parse({"analyzer": ["auto"]}).size == 1
 
 
 def test_bad_conditions() -> None:
@@ -270,15 +309,16 @@ def test_a_condition_sees_the_default_of_an_axis_that_is_not_active() -> None:
 
 
 def test_the_grid_of_the_design_example() -> None:
-    # sizes 3 × overlaps 2 × top_k 4 = 24, × (keyword 1 + vector 3 + hybrid 3 + semantic 1); 3 is Flat, HNSW 16, HNSW 64
+    # sizes 3 × overlaps 2 × top_k 4 = 24, × (keyword 1 + vector 3 + hybrid 3 + semantic 1); 3 is Flat and HNSW
+    # with 16 and 64; but a hybrid search asks for 100 chunks, and a graph's search is at least so wide: both mean 100
     space = Space.parse(DESIGN)
     grid = space.grid()
     assert grid is not None
-    assert (len(grid), space.size, dict(grid.invalid), grid.repeated) == (192, 192, {}, 0)
+    assert (len(grid), space.size, dict(grid.invalid), grid.repeated) == (168, 168, {}, 24)
     assert Counter(c.algorithm for c in grid.configurations) == {
-        "keyword": 24, "vector": 72, "hybrid": 72, "semantic": 24,
+        "keyword": 24, "vector": 72, "hybrid": 48, "semantic": 24,
     }  # fmt: skip
-    assert len(set(grid.configurations)) == 192
+    assert len(set(grid.configurations)) == 168
     assert {c.index for c in grid.configurations if c.algorithm == "semantic"} == {"Flat"}
 
 

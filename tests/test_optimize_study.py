@@ -75,7 +75,7 @@ def test_the_best_is_taken_from_finite_values(workspace: Workspace, monkeypatch:
     assert results.recommendation.recommended.scores["ndcg@10"] == pytest.approx(0.2)
     failed = results.completed.failures
     reasons = {1: "ndcg@10 is nan", 3: "ndcg@10 is inf", 4: "ZeroDivisionError: made to fail"}
-    assert failed == {str(Configuration.of({**BASELINE, "top_k": k})): why for k, why in reasons.items()}
+    assert failed == {Configuration.of({**BASELINE, "top_k": k}).short: why for k, why in reasons.items()}
     assert states(workspace.folder)["COMPLETE"] == 1
     assert states(workspace.folder)["RUNNING"] == 0
     assert max(counted.asked.values()) <= ATTEMPTS
@@ -92,7 +92,7 @@ def test_a_point_that_always_fails_is_tried_a_few_times(
     results = workspace.run(workspace.study(FOUR, sampler=sampler))
     assert sorted(o.configuration.top_k for o in results.completed.outcomes) == [1, 3, 4]
     failing = Configuration.of({**BASELINE, "top_k": 2})
-    assert results.completed.failures == {str(failing): "MemoryError: too large"}
+    assert results.completed.failures == {failing.short: "MemoryError: too large"}
     assert counted.asked[failing.id] <= ATTEMPTS
 
 
@@ -121,7 +121,7 @@ def test_when_all_fail_the_reasons_are_said(workspace: Workspace, monkeypatch: p
     ran = workspace.cli("run", study)
     assert (ran.code, ran.out) == (3, "")
     assert len(ran.err.splitlines()) == 1
-    assert "top_k=1" in ran.err
+    assert "keyword 16/0 top_k" in ran.err
     assert "RuntimeError: bad 1" in ran.err
 
 

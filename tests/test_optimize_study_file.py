@@ -13,7 +13,8 @@ from sweep.optimize import study_file
 from sweep.optimize.space import Space
 from sweep.optimize.study_file import StudyFile, StudySpec, load_study, make_study, schema
 from sweep.optimize.study_spec import Limit
-from sweep.retrieval.configuration import PARAMETERS, Configuration
+from sweep.retrieval.configuration import Configuration
+from sweep.retrieval.parameters import PARAMETERS
 
 DESIGN = """\
 study: quickstart                  # its name; results live in .sweep/quickstart/
@@ -78,7 +79,7 @@ def test_the_design_example(tmp_path: Path) -> None:
     assert (study.folder, study.path) == (tmp_path, tmp_path / "example.yaml")
     assert (spec.study, spec.collection.format, spec.collection.packages) == ("quickstart", "python-docs", ("numpy",))
     assert spec.collection.labels.max == 3
-    assert spec.space.size == 192  # counted in test_optimize_space
+    assert spec.space.size == 168  # counted in test_optimize_space
     assert (spec.objective.maximize, spec.tolerance) == (Measure("ndcg", 10), 0.02)
     assert spec.constraints == {"context_tokens": Limit("<=", 2000.0)}
     assert spec.cost == ("context_tokens", "index_bytes")
@@ -211,7 +212,7 @@ allow_truncation: no
         "recall, xdcg, token_iou, token_precision, token_recall, "
         "top1_relevance, top3_max_relevance"
     )
-    quantities = "context_tokens, index_bytes, rerank_pairs, latency_ms"
+    quantities = "context_tokens, index_bytes, rerank_pairs, latency_ms, ann_recall"
     overlap = "is not allowed; allowed: a share of chunk_size from 0 to 0.5"
     assert refused(tmp_path, text) == [
         "s.yaml: 17 problems",
@@ -227,7 +228,7 @@ allow_truncation: no
         's.yaml:14: constraints.context_tokens: must be "<= number" or ">= number" in quotes, as "<= 2000"; got 2000',
         f"s.yaml:15: constraints.ndgc@5: unknown measure 'ndgc'; did you mean 'ndcg'? known: {measures}; "
         f"or a quantity: {quantities}",
-        f"s.yaml:16: cost[0]: unknown quantity; did you mean 'context_tokens'? Allowed: {quantities}",
+        f"s.yaml:16: cost[0]: unknown quantity; did you mean 'context_tokens'? Allowed: {quantities[:-12]}",
         f"s.yaml:17: baseline.chunk_overlap: 0.7 {overlap}",
         f"s.yaml:17: baseline.ef: unknown key. Allowed: {names}",
         "s.yaml:20: measures[1]: xdcg needs a cutoff, as in xdcg@3",

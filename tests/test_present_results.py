@@ -17,8 +17,9 @@ import sweep
 from metrics import Judgments, LabelScale, evaluate
 from sweep.errors import InputError, StudyFileError
 from sweep.present.results import StudyResults
+from sweep.retrieval.configuration import Chunking
 from sweep.retrieval.embedding import SentenceTransformerEncoder
-from sweep.retrieval.stages import Stages
+from sweep.retrieval.encoders import Models
 
 PLAIN = {**KEYWORD, "analyzer": "plain", "k1": [0.9, 1.5], "b": 0.4}
 
@@ -205,9 +206,9 @@ def test_a_vector_study_that_is_finished_loads_no_model(
     assert (answer["work"]["texts"], answer["work"]["embedded"]) == (20, 20)  # twelve documents, eight queries
     assert answer["recommended"]["scores"]["ndcg@10"] > 0.5
     assert heavy(workspace.folder, ["run", str(study)], RUN_MAIN) == "HEAVY []"
-    monkeypatch.setattr(Stages, "encoder", lambda stages, name: minilm)  # loaded once for all tests
+    monkeypatch.setattr(Models, "_encoder", lambda models, name: minilm)  # loaded once for all tests
     grown = workspace.run(workspace.study({**space, "chunk_size": [16, 3]}, baseline=baseline))
     assert grown.completed.ran == 4
     stages = grown.study.pipeline().stages
-    old, new = (set(stages.chunks(size, 0.0).texts(grown.study.collection.texts)) for size in (16, 3))
+    old, new = (set(stages.texts(Chunking("tokens", size, 0.0, "none"))) for size in (16, 3))
     assert grown.completed.work["embedded"] == len(new - old - set(QUERIES.values())) > 0

@@ -9,7 +9,7 @@ from metrics.measures import REGISTRY, SPAN_REGISTRY
 from sweep.cli import app
 from sweep.optimize.plan import Plan
 from sweep.optimize.study_file import load_study
-from sweep.retrieval.configuration import PARAMETERS
+from sweep.retrieval.parameters import PARAMETERS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -21,7 +21,7 @@ def test_the_study_file_is_the_quickstarts() -> None:
 
 
 def test_the_number_of_configurations_is_right() -> None:
-    grid = Plan(load_study(STUDY)).grid
+    grid = Plan(load_study(STUDY), ROOT).grid
     assert grid is not None
     assert f"the space has {len(grid)} configurations: all of them are run" in README
     assert f"Run: {len(grid)} of {len(grid)} configurations finished, {len(grid)} of them now." in README
@@ -44,6 +44,7 @@ def named_in(table: str) -> set[str]:
 
 def test_every_command_is_listed() -> None:
     commands = {command.callback.__name__ for command in app.registered_commands if command.callback}
+    commands |= {str(group.name) for group in app.registered_groups}
     assert commands == set(re.findall(r"^    sweep (\w+) ", README, re.M))
 
 

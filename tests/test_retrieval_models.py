@@ -12,9 +12,9 @@ from conftest import CopyModel
 
 from sweep.errors import ModelError
 from sweep.retrieval import models
-from sweep.retrieval.configuration import DEFAULT_ENCODER
 from sweep.retrieval.embedding import SentenceTransformerEncoder
 from sweep.retrieval.models import Model, find_model
+from sweep.retrieval.parameters import DEFAULT_ENCODER
 
 OFFLINE = """
 import socket
@@ -120,15 +120,31 @@ def test_a_file_that_does_not_matter_does_not(copy_model: CopyModel) -> None:
         ({"sentence_bert_config.json": {"max_seq_length": None}}, 510),
         ({"tokenizer_config.json": {"model_max_length": int(1e30)}}, 510),  # how transformers writes "no limit"
         ({"config.json": {"max_position_embeddings": 128}}, 126),
+        ({"tokenizer_config.json": {"model_max_length": 1024}}, 510),
+        ({"tokenizer_config.json": {"model_max_length": 100}}, 98),
+        ({"config.json": {"max_position_embeddings": 514, "model_type": "xlm-roberta", "pad_token_id": 1}}, 510),
+        ({"config.json": {"max_position_embeddings": 514, "model_type": "mpnet"}}, 510),
+        ({"config.json": {"max_position_embeddings": -1, "model_type": "xlnet"}}, None),
+        ({"modules.json": [{"type": "sentence_transformers.models.StaticEmbedding"}]}, None),
         ({}, None),
     ],
-    ids=["sentence-transformers", "null", "no limit in the tokenizer", "positions", "none"],
+    ids=[
+        "sentence-transformers",
+        "null",
+        "no limit in the tokenizer",
+        "positions",
+        "fewer positions",
+        "tokenizer",
+        "positions from padding's",
+        "the same of mpnet",
+        "no limit of positions",
+        "static",
+        "none",
+    ],
 )
-def test_the_limit_is_the_first_that_is_stated(
-    tmp_path: Path, stated: dict[str, dict[str, object]], limit: int | None
-) -> None:
+def test_the_limit_is_the_models_own(tmp_path: Path, stated: dict[str, object], limit: int | None) -> None:
     shutil.copy(find_model(DEFAULT_ENCODER).folder / "tokenizer.json", tmp_path)
-    positions: dict[str, dict[str, object]] = {"config.json": {"max_position_embeddings": 512}} if stated else {}
+    positions: dict[str, object] = {"config.json": {"max_position_embeddings": 512}} if stated else {}
     for file, fields in (positions | stated).items():
         (tmp_path / file).write_text(json.dumps(fields))
     assert Model("m", tmp_path).limit == limit

@@ -10,8 +10,9 @@ from conftest import CopyModel, Liking
 from metrics import evaluate
 from sweep.artifacts import Store
 from sweep.collection.collection import Collection
-from sweep.errors import SettingsError
-from sweep.retrieval.configuration import DEFAULT_ENCODER, Configuration, Value
+from sweep.errors import ModelError, SettingsError
+from sweep.retrieval.configuration import Chunking, Configuration
+from sweep.retrieval.parameters import DEFAULT_ENCODER, Value
 from sweep.retrieval.pipeline import Pipeline, Result
 
 TOPICS = {
@@ -41,11 +42,22 @@ ALGORITHMS: dict[str, dict[str, Value]] = {
     "hybrid": {"algorithm": "hybrid"},
     "semantic": {"algorithm": "semantic", "pool": 12},
     "semantic over keyword": {"algorithm": "semantic", "first_stage": "keyword", "pool": 12},
+    "convex": {"algorithm": "hybrid", "fusion": "convex", "vector_weight": 0.7, "bm25_variant": "bm25+"},
+    "MMR": {"algorithm": "vector", "mmr_lambda": 0.8, "mmr_pool": 40},
+    "two a document": {"algorithm": "vector", "max_per_document": 2},
+    "title, int8": {"algorithm": "vector", "chunk_context": "title", "quantization": "int8", "dimensions": 200},
+    "binary, sentences": {"algorithm": "vector", "quantization": "binary", "chunker": "sentences"},
+    "rescored": {"algorithm": "semantic", "reranker": "encoder", "reranker_model": DEFAULT_ENCODER, "pool": 12},
+    "l2, IVF": {"algorithm": "vector", "similarity": "l2", "index": "IVF2,Flat", "nprobe": 2},
 }
 
 
 def collection(documents: dict[str, str] = DOCUMENTS) -> Collection:
-    return Collection.of(documents, QUERIES, QRELS)
+    return Collection.of(documents, QUERIES, QRELS, titles={name: f"About the {name}" for name in documents})
+
+
+def cut_into(size: int, overlap: float = 0.25, chunker: str = "tokens") -> Chunking:
+    return Chunking(chunker, size, overlap, "none")
 
 
 def of(settings: dict[str, Value], **more: Value) -> Configuration:
@@ -70,8 +82,8 @@ def test_labels_survive_another_chunk_size(shared: Pipeline, algorithm: str, siz
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_top_k_counts_chunks_and_documents_are_named_once(shared: Pipeline, algorithm: str) -> None:  # CASES S10
-    result = shared.run(of(ALGORITHMS[algorithm]))
-    chunks = shared.stages.chunks(16, 0.25)
+    configuration = of(ALGORITHMS[algorithm])
+    result, chunks = shared.run(configuration), shared.stages.chunks(configuration.chunking)
     exact = "keyword" not in algorithm  # which returns no chunk without a word of the query
     assert result.chunks.items.shape[1] == 5
     assert result.chunks.counts.max() == 5
@@ -85,7 +97,7 @@ def test_top_k_counts_chunks_and_documents_are_named_once(shared: Pipeline, algo
             max(s for i, s in zip(items, result.chunks.scores[row], strict=False) if chunks.doc[i] == d) for d in owners
         ]
         assert result.documents.scores[row, : len(owners)].tolist() == best
-    assert result.documents.counts.min() < 5 or algorithm == "semantic"
+    assert result.documents.counts.min() < 5 or algorithm in ("semantic", "MMR", "rescored", "binary, sentences")
     lengths = (chunks.tokens[np.maximum(result.chunks.items, 0)] * (result.chunks.items >= 0)).sum(axis=1)
     assert (result.context_tokens <= lengths).all()
     assert (result.context_tokens > 0).all()
@@ -101,14 +113,14 @@ def test_a_smaller_top_k_is_a_prefix_of_a_larger(shared: Pipeline, algorithm: st
 
 
 def test_more_than_there_are_returns_them_all(shared: Pipeline) -> None:
-    chunks = shared.stages.chunks(16, 0.25)
+    chunks = shared.stages.chunks(cut_into(16))
     result = shared.run(of({"algorithm": "vector"}, top_k=5000))
     assert np.sort(result.chunks.items, axis=1).tolist() == [list(range(len(chunks)))] * 4
     assert result.documents.counts.tolist() == [12] * 4
 
 
 def test_facts_of_cost(shared: Pipeline) -> None:
-    count = len(shared.stages.chunks(16, 0.25))
+    count = len(shared.stages.chunks(cut_into(16)))
     vector, semantic = (shared.run(of(ALGORITHMS[a])) for a in ("vector", "semantic"))
     assert vector.index_bytes == count * 384 * 4
     assert (vector.rerank_pairs, semantic.rerank_pairs) == (0, 12)
@@ -127,7 +139,8 @@ def test_a_second_run_on_the_same_store_computes_nothing(store: Store) -> None:
     after = [second.run(c) for c in reversed(configurations)][::-1]
     work = second.work
     assert (work.embedded, work.searches_run, work.pairs_scored, work.indexes_built) == (0, 0, 0, 0)
-    assert first.work.embedded == len(first.stages.chunks(16, 0.25)) - repeated(first, 16) + 4
+    read = {t for c in configurations if c.encoder for t in first.stages.texts(c.chunking)}
+    assert first.work.embedded == len(read) + 4
     for a, b in zip(before, after, strict=True):
         assert a.documents.items.tolist() == b.documents.items.tolist()
         assert a.chunks.scores.tolist() == b.chunks.scores.tolist()
@@ -135,11 +148,7 @@ def test_a_second_run_on_the_same_store_computes_nothing(store: Store) -> None:
 
 
 def texts(pipeline: Pipeline, size: int) -> Sequence[str]:
-    return pipeline.stages.chunks(size, 0.25).texts(pipeline.collection.texts)
-
-
-def repeated(pipeline: Pipeline, size: int) -> int:
-    return len(texts(pipeline, size)) - len(set(texts(pipeline, size)))
+    return pipeline.stages.chunks(cut_into(size)).texts(pipeline.collection.texts)
 
 
 def test_another_chunk_size_embeds_the_texts_that_are_new(store: Store) -> None:
@@ -165,11 +174,18 @@ def test_one_changed_document_embeds_its_own_chunks(store: Store) -> None:
 @pytest.mark.parametrize(
     ("settings", "name", "values", "searches"),
     [
-        ({"algorithm": "vector", "index": "HNSW16"}, "ef_search", (8, 16, 64), 3),
-        ({"algorithm": "vector", "index": "HNSW16"}, "top_k", (3, 4, 5), 3),  # approximate: its own search for each k
+        ({"algorithm": "vector", "index": "HNSW16"}, "ef_search", (8, 16, 64), 4),  # and one exact
+        ({"algorithm": "vector", "index": "HNSW16"}, "top_k", (3, 4, 5), 4),  # approximate: one for each k
         ({"algorithm": "vector"}, "top_k", (3, 5, 100), 1),
         ({"algorithm": "keyword"}, "k1", (0.5, 1.0, 1.5), 3),
         ({"algorithm": "keyword"}, "b", (0.0, 0.5, 1.0), 3),
+        ({"algorithm": "keyword"}, "bm25_variant", ("lucene", "atire", "bm25l"), 3),
+        ({"algorithm": "vector", "index": "IVF2,Flat"}, "nprobe", (1, 2), 3),
+        ({"algorithm": "vector", "index": "IVF2,Flat"}, "top_k", (3, 5, 100), 2),  # a scan: one for all, and one exact
+        ({"algorithm": "vector"}, "mmr_lambda", (0.3, 0.7, 1.0), 1),
+        ({"algorithm": "vector"}, "max_per_document", (0, 1, 2), 1),
+        ({"algorithm": "hybrid", "fusion": "convex"}, "vector_weight", (0.1, 0.5, 1.0), 2),
+        ({"algorithm": "hybrid", "fusion": "convex"}, "normalization", ("min-max", "z-score"), 2),
         ({"algorithm": "hybrid"}, "rrf_k", (1, 60, 100), 2),
         ({"algorithm": "hybrid"}, "fusion_depth", (10, 50, 100), 2),
         ({"algorithm": "semantic"}, "pool", (5, 10, 12), 2),
@@ -245,3 +261,75 @@ def test_chunks_that_the_reranker_would_cut_short_are_refused(store: Store, copy
     assert truncated(store, folder, 8, False, **semantic) == 0
     with pytest.raises(SettingsError, match="8 tokens that short reads"):
         truncated(store, folder, 16, False, **semantic)
+
+
+def test_context_is_read_but_not_handed_over(shared: Pipeline) -> None:
+    plain, titled = (shared.run(of({}, chunk_context=context)) for context in ("none", "title"))
+    assert plain.context_tokens.shape == titled.context_tokens.shape
+    assert (
+        shared.stages.chunks(of({}).chunking).start.tolist()
+        == shared.stages.chunks(of({}, chunk_context="title").chunking).start.tolist()
+    )
+    read = shared.stages.texts(of({}, chunk_context="title").chunking)
+    assert read[0] == f"About the array\n{shared.stages.texts(of({}).chunking)[0]}"
+    found = shared.run(of({"algorithm": "keyword", "analyzer": "plain"}, chunk_context="title", top_k=3))
+    assert found.context_tokens.max() <= 3 * 16
+
+
+def test_at_most_so_many_chunks_of_a_document(shared: Pipeline) -> None:
+    result = shared.run(of({"algorithm": "vector"}, max_per_document=2, top_k=10))
+    doc = shared.stages.chunks(cut_into(16)).doc
+    for items in result.chunks.items.tolist():
+        assert len(items) == 10
+        assert max(np.bincount(doc[items])) == 2
+
+
+def test_recall_of_an_approximate_index_is_measured(shared: Pipeline) -> None:
+    assert shared.run(of({"algorithm": "vector"})).ann_recall == 1.0
+    assert shared.run(of({"algorithm": "keyword"})).ann_recall == 1.0
+    small: dict[str, Value] = {"algorithm": "vector", "chunk_size": 6, "chunk_overlap": 0.5, "top_k": 60}
+    narrow = shared.run(of(small, index="IVF3,Flat", nprobe=1))
+    assert narrow.notes == ()
+    found = [set(row) for row in narrow.chunks.items.tolist()]
+    exact = [set(row) for row in shared.run(of(small)).chunks.items.tolist()]
+    assert 0 < narrow.ann_recall < 1
+    assert narrow.ann_recall == pytest.approx(np.mean([len(a & b) / 60 for a, b in zip(found, exact, strict=True)]))
+
+
+def test_what_was_done_otherwise_is_noted(shared: Pipeline, store: Store) -> None:
+    note = "39 vectors are too few for IVF64,Flat; Flat was built"
+    assert shared.run(of({"algorithm": "vector", "index": "IVF64,Flat"})).notes == (note,)
+    long = Collection.of(DOCUMENTS, {"q": "whale " * 300, "r": "bread"}, {"q": {"whale": 1}})
+    notes = Pipeline(long, store, DEFAULT_ENCODER).run(of({"algorithm": "vector"})).notes
+    assert notes == ("1 of 2 queries are longer than all-MiniLM-L6-v2 reads",)
+
+
+def test_the_pool_of_a_reranker_is_kept(shared: Pipeline) -> None:
+    result = shared.run(of(ALGORITHMS["semantic"]))
+    assert result.pool is not None
+    assert result.pool.items.shape == (4, 12)
+    assert shared.run(of({"algorithm": "vector"})).pool is None
+
+
+def test_another_encoder_as_reranker_reads_no_text_twice(store: Store) -> None:
+    # over vectors of the same encoder it changes nothing but ties, and embeds nothing
+    pipeline = fresh(store)
+    plain = pipeline.run(of({"algorithm": "vector"}))
+    embedded = pipeline.work.embedded
+    semantic: dict[str, Value] = {"algorithm": "semantic", "first_stage": "vector", "reranker": "encoder"}
+    again = pipeline.run(of(semantic, reranker_model=DEFAULT_ENCODER, pool=20))
+    assert again.chunks.items.tolist() == plain.chunks.items.tolist()
+    assert (pipeline.work.embedded, pipeline.work.passages_read) == (embedded, 0)
+
+
+def test_a_document_by_itself_is_a_chunk(store: Store) -> None:
+    pipeline = fresh(store)
+    result = pipeline.run(Configuration.of({"algorithm": "keyword", "chunker": "document", "top_k": 3}))
+    assert result.chunks.items.tolist() == result.documents.items.tolist()
+    assert len(pipeline.stages.chunks(Chunking("document", None, 0.0, "none"))) == len(DOCUMENTS)
+
+
+def test_late_interaction_needs_token_vectors(store: Store) -> None:
+    semantic: dict[str, Value] = {"algorithm": "semantic", "reranker_model": f"static:{DEFAULT_ENCODER}"}
+    with pytest.raises(ModelError, match="late interaction needs a local transformer"):
+        fresh(store).run(of(semantic))

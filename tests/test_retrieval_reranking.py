@@ -1,20 +1,23 @@
 """Reranking: each query's own pool, each pair once, scores as the models give them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
-from conftest import Liking
+from conftest import HashEncoder, Liking
 
 from metrics import Rankings, evaluate
 from metrics.judgments import Judgments
 from sweep.artifacts import Store
 from sweep.errors import ModelError
-from sweep.retrieval.embedding import Floats, SentenceTransformerEncoder, precision
-from sweep.retrieval.models import Model, find_model
-from sweep.retrieval.reranking import CrossEncoderReranker, LateInteractionReranker, rerank
+from sweep.retrieval.embedding import Role, SentenceTransformerEncoder, embed
+from sweep.retrieval.models import Model, find_model, precision
+from sweep.retrieval.pair_rerankers import CrossEncoderReranker, LateInteractionReranker
+from sweep.retrieval.reranking import EncoderReranker, Reranker, rerank
+from sweep.retrieval.vectors import Floats, unit
 
 PASSAGES = ["d1", "d2", "d3", "d4", "d5", "d6"]
 
@@ -26,18 +29,23 @@ def pool(*rows: list[int]) -> Rankings:
 
 
 def run(
-    reranker: Any, store: Store, queries: list[str], candidates: Rankings, passages: Sequence[str] = PASSAGES
+    reranker: Reranker, store: Store, queries: list[str], candidates: Rankings, passages: Sequence[str] = PASSAGES
 ) -> tuple[Rankings, int]:
-    rows = store.rows("pairs", reranker.fingerprint)
-    return rerank(reranker, rows, queries, lambda codes: [passages[i] for i in codes], candidates)[:2]
+    return rerank(reranker, store.rows(*reranker.table), queries, texts_of(passages), candidates)[:2]
+
+
+def texts_of(passages: Sequence[str]) -> Callable[[npt.NDArray[np.int64]], list[str]]:
+    return lambda codes: [passages[i] for i in codes]
 
 
 @pytest.mark.parametrize(("depth", "expected"), [(6, 1.0), (3, 0.0)])
 def test_a_reranker_returns_from_its_pool(store: Store, depth: int, expected: float) -> None:  # CASES S26
     judgments = Judgments.from_dict({"q": {"d6": 4, "d1": 0}}, documents=PASSAGES)
-    reranked, scored = run(Liking({("q", "d6"): 9.0}), store, ["q"], pool([0, 1, 2, 3, 4, 5]).cut(depth))
+    candidates = pool([0, 1, 2, 3, 4, 5]).cut(depth)
+    reranked, scored = run(Liking({("q", "d6"): 9.0}), store, ["q"], candidates)
     assert scored == depth
     assert evaluate(judgments, reranked.cut(3), ["ndcg@3"]).mean("ndcg@3") == expected
+    assert evaluate(judgments, candidates, ["recall"]).mean("recall") == expected  # the pool's own
 
 
 def test_pools_of_queries_do_not_mix(store: Store) -> None:
@@ -77,12 +85,126 @@ def test_pairs_that_join_to_one_text_are_two(store: Store) -> None:
     assert reranked.items.tolist() == [[0, 1], [1, 0]]
 
 
+def test_a_query_and_a_passage_that_change_places_are_another_pair(store: Store) -> None:
+    likes = {("a", "b"): 1.0, ("b", "a"): 2.0, ("a", "a"): 3.0, ("b", "b"): 4.0}
+    reranked, scored = run(Liking(likes), store, ["a", "b"], pool([0, 1], [0, 1]), ["a", "b"])
+    assert scored == 4
+    assert reranked.scores.tolist() == [[3, 1], [4, 2]]
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_scores_without_a_table_are_those_with_one(store: Store, kept: bool) -> None:
+    encoder = HashEncoder(query="asked: ", passage="read: ")
+    likes = {("q", "d2"): 1.0, ("q", "d5"): 2.0}
+    rerankers: list[Reranker] = [Liking(likes, batch=2), EncoderReranker(encoder)]
+    for reranker in rerankers:
+        if kept:
+            run(reranker, store, ["q"], pool([0, 1, 2]))
+        reranked, _ = run(reranker, store, ["q"], pool([5, 4, 3, 2, 1, 0]))
+        fresh = reranker.fresh("q", PASSAGES)
+        np.testing.assert_allclose(reranked.scores[0], fresh[reranked.items[0]], atol=1e-5)
+
+
+# --- pairs that later pools may ask for
+
+
+class Reading(Liking):
+    """Reads a passage by itself, as late interaction does."""
+
+    reads_apart = True
+
+
+def test_a_passage_is_read_once_for_all_pools_it_may_be_in(store: Store) -> None:
+    queries, first, likes = ["q1", "q2"], pool([0, 1], [4, 1]), {("q1", "d5"): 5.0}
+    second, third = pool([5, 2, 4], [0, 1, 3]), pool([0, 5], [2, 5, 4])
+    reranker = Reading(likes)
+    rows, texts, done = store.rows(*reranker.table), texts_of(PASSAGES), list[int]()
+    _, scored, read = rerank(reranker, rows, queries, texts, first, [second, third], done.append)
+    # its own four, and q1 with d5, q2 with d1, which another holds; d3, d4 and d6 it does not read
+    assert set(reranker.read) == {(q, p) for q in queries for p in ("d1", "d2", "d5")}
+    assert (scored, read, sum(done)) == (6, 3, 4)
+    reranked, scored, read = rerank(reranker, rows, queries, texts, second, [first, third])
+    assert (scored, read) == (5, 3)  # d3 and d6 for both queries, d4 for the second
+    plain, _ = run(Liking(likes), Store(store.root / "other"), queries, second)
+    assert reranked.items.tolist() == plain.items.tolist()
+    assert reranked.scores.tolist() == plain.scores.tolist()
+    assert rerank(reranker, rows, queries, texts, third)[1:] == (0, 0)
+    assert len(reranker.read) == len(set(reranker.read)) == 11
+
+
+def test_nothing_is_read_for_what_lies_ahead_alone(store: Store) -> None:
+    reranker = Reading({})
+    rows, texts, first = store.rows(*reranker.table), texts_of(PASSAGES), pool([0, 1], [2])
+    rerank(reranker, rows, ["q", "r"], texts, first)
+    assert rerank(reranker, rows, ["q", "r"], texts, first, [pool([2, 3], [0, 1])])[1:] == (0, 0)
+    # d4 is read for q; d1 is known for q and not read again, d2 is in no pool
+    assert rerank(reranker, rows, ["q", "r"], texts, pool([0, 3], []), [pool([], [0, 1])])[1:] == (1, 1)
+
+
+def test_what_reads_pairs_scores_none_ahead(store: Store) -> None:
+    reranker = Liking({})
+    rows = store.rows(*reranker.table)
+    assert rerank(reranker, rows, ["q", "r"], texts_of(PASSAGES), pool([0], [1]), [pool([1], [0])])[1:] == (2, 2)
+
+
+# --- another encoder
+
+
+def test_an_encoder_ranks_by_its_cosines(store: Store) -> None:
+    encoder = HashEncoder("strong", query="query: ", passage="passage: ")
+    queries, passages = ["red apple", "green pear", "none"], ["apple pie", "red apple", "pear", "a green pear tree"]
+    candidates = pool([0, 2, 1], [1, 3, 2, 0], [])
+    reranked, scored = run(EncoderReranker(encoder), store, queries, candidates, passages)
+    asked, read = encoder.encode(queries, "query"), encoder.encode(passages, "passage")
+    cosines = unit(asked) @ unit(read).T
+    for query, row in enumerate(candidates.items.tolist()):
+        expected = sorted((i for i in row if i >= 0), key=lambda i: -cosines[query, i])
+        assert [i for i in reranked.items[query].tolist() if i >= 0] == expected
+        np.testing.assert_allclose(reranked.scores[query, : len(expected)], cosines[query, expected], atol=1e-5)
+    assert scored == 0
+
+
+def test_vectors_need_not_be_of_unit_length(store: Store) -> None:
+    class Long(HashEncoder):
+        def encode(self, texts: Sequence[str], role: Role) -> Floats:
+            lengths = np.array([1 + len(text) for text in texts], np.float32)
+            return super().encode(texts, role) * lengths[:, None]
+
+    plain, _ = run(EncoderReranker(HashEncoder("a")), store, ["d3 d1"], pool([0, 1, 2, 3]))
+    long, _ = run(EncoderReranker(Long("a")), Store(store.root / "long"), ["d3 d1"], pool([0, 1, 2, 3]))
+    assert long.items.tolist() == plain.items.tolist()
+    np.testing.assert_allclose(long.scores, plain.scores, atol=1e-5)
+
+
+def test_an_encoder_shares_its_vectors_with_searches(store: Store) -> None:
+    encoder = HashEncoder()
+    reranker = EncoderReranker(encoder)
+    rows = store.rows("vectors", encoder.fingerprint)
+    assert reranker.table == ("vectors", encoder.fingerprint)
+    embed(encoder, rows, ["d1", "d2"], "passage")  # what a vector search had embedded
+    assert rerank(reranker, rows, ["q"], texts_of(PASSAGES), pool([0, 1, 2]))[1:] == (0, 1)
+    assert rerank(reranker, rows, ["q"], texts_of(PASSAGES), pool([2, 3, 0]))[1:] == (0, 1)
+    assert embed(encoder, rows, PASSAGES, "passage")[1] == 2  # d5 and d6 alone
+    assert encoder.read.count("d3") == encoder.read.count("d1") == 1
+
+
+def test_an_encoder_without_a_finite_vector_is_an_error(store: Store) -> None:
+    class Broken(HashEncoder):
+        def encode(self, texts: Sequence[str], role: Role) -> Floats:
+            return super().encode(texts, role) * np.float32(np.nan)
+
+    with pytest.raises(ModelError, match="no finite vector"):
+        run(EncoderReranker(Broken()), store, ["q"], pool([0, 1]))
+
+
 def test_pools_that_are_all_empty_stay_empty(store: Store) -> None:
     for candidates in (pool([], []), Rankings(np.full((2, 3), -1, np.int32), np.full((2, 3), -np.inf, np.float32))):
-        reranked, scored = run(Liking({}), store, ["q1", "q2"], candidates)
-        assert reranked.items.shape == candidates.items.shape
-        assert reranked.counts.tolist() == [0, 0]
-        assert scored == 0
+        rerankers: list[Reranker] = [Liking({}), EncoderReranker(HashEncoder())]
+        for reranker in rerankers:
+            reranked, scored = run(reranker, store, ["q1", "q2"], candidates)
+            assert reranked.items.shape == candidates.items.shape
+            assert reranked.counts.tolist() == [0, 0]
+            assert scored == 0
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -155,6 +277,17 @@ def test_late_interaction_scores_do_not_depend_on_the_batch(minilm: SentenceTran
         np.testing.assert_array_equal(alone.scores, together.scores[query : query + 1])
 
 
+def test_late_interaction_reads_a_passage_once_for_all_pools(minilm: SentenceTransformerEncoder, store: Store) -> None:
+    reranker, texts = LateInteractionReranker(minilm), texts_of(TEXTS)
+    rows, first, second = store.rows(*reranker.table), pool([0, 1], [2]), pool([1], [0, 2])
+    assert rerank(reranker, rows, TEXTS[:2], texts, first, [second])[1:] == (4, 3)
+    reranked, scored, read = rerank(reranker, rows, TEXTS[:2], texts, second)
+    assert (scored, read) == (0, 0)
+    alone, _ = run(reranker, Store(store.root / "alone"), TEXTS[:2], second, TEXTS)
+    np.testing.assert_array_equal(reranked.items, alone.items)
+    np.testing.assert_array_equal(reranked.scores, alone.scores)
+
+
 # --- a cross-encoder of a few words, made here
 
 
@@ -208,5 +341,5 @@ def test_a_cross_encoder_that_gives_two_scores_is_refused(tmp_path: Path, store:
 
 
 def test_a_folder_that_is_no_cross_encoder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="mine: cannot be loaded as a cross-encoder"):
+    with pytest.raises(ModelError, match="mine: cannot be loaded as a CrossEncoder"):
         CrossEncoderReranker(Model("mine", tmp_path)).score(["q"], ["a"], np.array([[0, 0]]))

@@ -14,8 +14,9 @@ from pathlib import Path
 from metrics import evaluate
 from sweep.artifacts import Store
 from sweep.collection.loading import CollectionSpec, load
-from sweep.retrieval.configuration import DEFAULT_ENCODER, Configuration
+from sweep.retrieval.configuration import Configuration
 from sweep.retrieval.embedding import precision
+from sweep.retrieval.parameters import DEFAULT_ENCODER
 from sweep.retrieval.pipeline import Pipeline
 
 WHOLE = 1_000_000  # tokens: more than any document has

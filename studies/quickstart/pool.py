@@ -15,7 +15,8 @@ from pathlib import Path
 
 from sweep.optimize.study import Study
 from sweep.optimize.study_file import load_study
-from sweep.retrieval.configuration import ALGORITHMS, Configuration
+from sweep.retrieval.configuration import Configuration
+from sweep.retrieval.parameters import FIRST_STAGES
 
 
 def main() -> None:
@@ -34,7 +35,7 @@ def main() -> None:
     first = {a.name: a.values[0] for a in study.spec.space.axes if not a.when}  # encoder, analyzer and so on
     pooled: list[set[int]] = [set() for _ in collection.queries]
     for size in arguments.chunk_sizes:
-        for algorithm in ALGORITHMS:
+        for algorithm in (*FIRST_STAGES, "semantic"):
             deep = arguments.pool if algorithm == "semantic" else 10 * arguments.depth  # chunks for so many documents
             run = Configuration.of(
                 {**first, "algorithm": algorithm, "chunk_size": size, "top_k": deep, "pool": arguments.pool}

@@ -17,9 +17,10 @@ FIELDS = ("_id", "text")
 
 
 class Documents(NamedTuple):
-    """{document id: text} in file order, and how many rows only repeated one."""
+    """{document id: text} in file order, the title of each that has one, and how many rows only repeated one."""
 
     texts: dict[str, str]
+    titles: dict[str, str]
     repeats: int
 
 
@@ -37,7 +38,8 @@ def read_documents(path: Path) -> Documents:
     Raises CollectionError, with file and line, for a malformed record and for one id with two texts.
     """
     records, repeats = _distinct(path, _document_text)
-    return Documents({key: text for key, (text, _) in records.items()}, repeats)
+    titles = {key: record.fields["title"] for key, (_, record) in records.items() if record.fields.get("title")}
+    return Documents({key: text for key, (text, _) in records.items()}, titles, repeats)
 
 
 def read_queries(path: Path) -> Queries:

@@ -31,13 +31,15 @@ class Collection:
     """Documents, queries and judgments; build one with `load`, or with `Collection.of` from dictionaries.
 
     documents: ids, ascending as text; the position is the document's code. texts: the text of each, to which all
-    offsets refer. queries: ids in file order; the position is the query's code. query_groups: field name → its text for
-    each query, "" where a query lacks it. judgments: rows are `queries`; documents are the corpus followed by the
-    judged ids that are absent from it. source: where the data came from, such as {"format": "python-docs"}.
+    offsets refer. titles: the title of each, "" where it has none. queries: ids in file order; the position is the
+    query's code. query_groups: field name → its text for each query, "" where a query lacks it. judgments: rows are
+    `queries`; documents are the corpus followed by the judged ids that are absent from it. source: where the data came
+    from, such as {"format": "python-docs"}.
     """
 
     documents: tuple[str, ...] = field(repr=False)
     texts: tuple[str, ...] = field(repr=False)
+    titles: tuple[str, ...] = field(repr=False)
     queries: tuple[str, ...] = field(repr=False)
     query_texts: tuple[str, ...] = field(repr=False)
     judgments: Judgments = field(repr=False)
@@ -54,6 +56,7 @@ class Collection:
         *,
         scale: LabelScale | None = None,
         relevant_from: int | None = None,
+        titles: Mapping[str, str] | None = None,
         query_groups: Mapping[str, tuple[str, ...]] | None = None,
         source: Mapping[str, str] | None = None,
         repeats: tuple[int, int, int] = (0, 0, 0),
@@ -77,6 +80,7 @@ class Collection:
         return cls(
             documents=tuple(ids),
             texts=tuple(documents[document] for document in ids),
+            titles=tuple((titles or {}).get(document, "").strip() for document in ids),
             queries=tuple(queries),
             query_texts=tuple(queries.values()),
             judgments=Judgments.from_dict(
@@ -104,8 +108,8 @@ class Collection:
 
     @cached_property
     def documents_fingerprint(self) -> str:
-        """Hex digest of the document ids and texts, and of nothing else."""
-        return _digest([*self.documents, *self.texts])
+        """Hex digest of the document ids, titles and texts, and of nothing else."""
+        return _digest([*self.documents, *self.titles, *self.texts])
 
     @cached_property
     def queries_fingerprint(self) -> str:

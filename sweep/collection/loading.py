@@ -112,7 +112,8 @@ def _load_beir(spec: CollectionSpec, folder: Path) -> Collection:
 def _load_python_docs(spec: CollectionSpec, folder: Path) -> Collection:
     if not (spec.packages and spec.queries and spec.qrels):
         raise CollectionError("collection: format 'python-docs' needs packages, queries and qrels")
-    documents = beir.Documents(python_docs.read_packages(spec.packages, methods=spec.methods), repeats=0)
+    texts = python_docs.read_packages(spec.packages, methods=spec.methods)
+    documents = beir.Documents(texts, {name: name for name in texts}, repeats=0)
     source = {"format": "python-docs"} | python_docs.versions(spec.packages)
     return _join(documents, folder / spec.queries, folder / spec.qrels, spec.labels, source)
 
@@ -129,6 +130,7 @@ def _join(
         judged.by_query,
         scale=labels.scale,
         relevant_from=labels.relevant_from,
+        titles=documents.titles,
         query_groups=queries.groups,
         source=source,
         repeats=(documents.repeats, queries.repeats, judged.repeats),

@@ -3,7 +3,7 @@
 __all__ = ["Selection", "main_effects", "select"]
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
@@ -19,6 +19,7 @@ from metrics.inference import (
 )
 from sweep.errors import InputError, NothingFeasibleError, nearest
 from sweep.retrieval.configuration import Configuration
+from sweep.retrieval.parameters import PARAMETERS
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -61,8 +62,9 @@ def main_effects(configurations: Sequence[Configuration]) -> Floats:
     the column that tells whether it exists is in the span. Columns may depend on each other.
     """
     columns = [np.ones(len(configurations))]
-    for field in fields(Configuration):
-        of_each = [getattr(c, field.name) for c in configurations]
+    settings = [c.settings for c in configurations]
+    for name in dict.fromkeys(name for each in settings for name in each):
+        of_each = [each.get(name) for each in settings]
         for value in sorted(set(of_each), key=_known_first)[1:]:
             columns.append(np.array([v == value for v in of_each], dtype=np.float64))
     return np.column_stack(columns)
@@ -125,12 +127,14 @@ def select(
 
 
 def _canonical(configuration: Configuration, index_bytes: float) -> tuple[Any, ...]:
-    return configuration.top_k, index_bytes, [_known_first(v) for v in astuple(configuration)]
+    settings = configuration.settings
+    names = (*PARAMETERS, *sorted(settings.keys() - PARAMETERS.keys()))
+    return configuration.top_k, index_bytes, [_known_first(settings.get(n)) for n in names]
 
 
 def _known_first(value: Any) -> tuple[Any, ...]:
-    """A sort key for the values of one parameter, which are of one type or None."""
-    return (1,) if value is None else (0, value)
+    """A sort key for the values of one parameter, of which some are None."""
+    return (1,) if value is None else (0, type(value).__name__, value)
 
 
 def _spread(values: Floats, order: list[int], size: int) -> Floats:

@@ -7,8 +7,8 @@ import platform
 from typing import Any
 
 from sweep.export.files import Bundle
+from sweep.optimize.study import Study
 from sweep.present.results import StudyResults
-from sweep.retrieval.models import find_model
 
 VERSION = 1
 PACKAGES = ("retrieval-sweep", "faiss-cpu", "numpy", "sentence-transformers", "tokenizers", "torch")
@@ -25,7 +25,7 @@ def json_settings(results: StudyResults, name: str) -> Bundle:
             "configuration": c.id,
             "settings": c.settings,
             "units": _units(study.tokenizer),
-            "models": {n: _model(n, study.file.folder) for n in sorted({study.tokenizer, *_models(c.settings)})},
+            "models": {n: _model(n, study) for n in sorted({study.tokenizer, *c.models})},
             "expected": {
                 "queries": int(scored.sum()),
                 "scores": outcome.means(scored),
@@ -57,17 +57,11 @@ def _units(tokenizer: str) -> dict[str, str]:
     }
 
 
-def _models(settings: dict[str, Any]) -> list[str]:
-    return [str(settings[n]) for n in ("encoder", "reranker_model") if n in settings]
-
-
-def _model(name: str, folder: Any) -> dict[str, Any]:
-    from sweep.retrieval.embedding import precision
-
-    model = find_model(name, folder)
+def _model(name: str, study: Study) -> dict[str, Any]:
+    encoder = study.models.encoder(name)
     return {
-        "fingerprint": model.fingerprint,
-        "reads_tokens": model.limit,
-        "prompts": model.prompts,
-        "dtype": precision(),
+        "fingerprint": encoder.fingerprint,
+        "reads_tokens": encoder.limit,
+        "prompts": {role: encoder.prompt(role) for role in ("query", "passage")},
+        "dtype": getattr(encoder, "dtype", None),
     }

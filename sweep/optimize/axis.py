@@ -20,7 +20,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from sweep.errors import SettingsError, StudyFileError, nearest
-from sweep.retrieval.configuration import PARAMETERS, Value
+from sweep.retrieval.parameters import PARAMETERS, Value, known_parameter
 
 if TYPE_CHECKING:
     import optuna
@@ -150,13 +150,15 @@ def exact(number: float) -> Decimal:
 
 
 def _known(name: object, path: Path) -> None:
-    if name not in PARAMETERS:
-        raise SpaceError([(path, unknown("key", name, PARAMETERS))])
+    try:
+        known_parameter(str(name))
+    except SettingsError:
+        raise SpaceError([(path, unknown("key", name, PARAMETERS))]) from None
 
 
 def parse_value(name: str, raw: Any, path: Path) -> Any:
     """Return `raw` in the parameter's own type. Raises SpaceError."""
-    parameter = PARAMETERS[name]
+    parameter = known_parameter(name)
     if not isinstance(raw, str | int | float):
         got = "nothing" if raw is None else f"a {type(raw).__name__}"
         raise SpaceError([(path, f"a value is text, a number, true or false; got {got}. Allowed: {parameter.allowed}")])
@@ -166,7 +168,7 @@ def parse_value(name: str, raw: Any, path: Path) -> Any:
         raise SpaceError([(path, str(error).removeprefix(f"{name}: "))]) from None
     except (OverflowError, ValueError):  # infinite, not a number, or beyond what the type holds
         raise SpaceError([(path, f"{raw!r} is not allowed; allowed: {parameter.allowed}")]) from None
-    return parameter.cast(raw)
+    return parameter.plain(raw)
 
 
 def _values(name: str, raw: Any, path: Path) -> tuple[Value, ...]:
@@ -184,6 +186,8 @@ def _values(name: str, raw: Any, path: Path) -> tuple[Value, ...]:
         if value in found:
             problems.append(((*path, i), f"{item!r} is there twice; remove one"))
         found.append(value)
+    if "auto" in found[1:] or (found[1:] and found[0] == "auto"):
+        problems.append((path, "auto stands for one of the others; list those, or auto alone"))
     if problems:
         raise SpaceError(problems)
     return tuple(found)
@@ -195,8 +199,8 @@ def _one_or_more(name: str, raw: Any, path: Path) -> tuple[Value, ...]:
 
 def _range(name: str, raw: Mapping[str, Any], path: Path) -> Range:
     """Read low, high and step or log; the last step must reach high."""
-    cast, log = PARAMETERS[name].cast, raw.get("log", False)
-    if cast is str:
+    cast, log = known_parameter(name).cast, raw.get("log", False)
+    if cast in (str, None):
         raise SpaceError([(path, "a range is made of numbers; list the values: [...]")])
     for key in ("low", "high"):
         if key not in raw:

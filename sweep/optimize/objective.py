@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from sweep.errors import SettingsError, SweepError
 from sweep.optimize.outcome import Outcome, OutcomeStore
-from sweep.optimize.study_spec import QUANTITIES, StudySpec
+from sweep.optimize.study_spec import LIMITED, StudySpec
 from sweep.retrieval.configuration import Configuration
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Objective:
     def outcome(self, configuration: Configuration) -> Outcome:
         """Return what the configuration scores, from the study's folder or by running it."""
         if not self.may_try(configuration):
-            raise PointFailedError(f"{configuration}: failed {ATTEMPTS} times")
+            raise PointFailedError(f"{configuration.short}: failed {ATTEMPTS} times")
         self.attempts[configuration.id] += 1
         try:
             self.pipeline.progress.configuration(configuration.short)
@@ -68,12 +68,12 @@ class Objective:
         except (SweepError, KeyboardInterrupt):
             raise
         except Exception as fault:
-            self.failures[str(configuration)] = f"{type(fault).__name__}: {fault}"
-            raise PointFailedError(f"{configuration}: {type(fault).__name__}: {fault}") from fault
+            self.failures[configuration.short] = f"{type(fault).__name__}: {fault}"
+            raise PointFailedError(f"{configuration.short}: {type(fault).__name__}: {fault}") from fault
         if not np.isfinite(value):
-            self.failures[str(configuration)] = f"{self.spec.objective.maximize} is {value}"
-            raise PointFailedError(f"{configuration}: {self.spec.objective.maximize} is {value}")
-        self.failures.pop(str(configuration), None)
+            self.failures[configuration.short] = f"{self.spec.objective.maximize} is {value}"
+            raise PointFailedError(f"{configuration.short}: {self.spec.objective.maximize} is {value}")
+        self.failures.pop(configuration.short, None)
         return found
 
     def may_try(self, configuration: Configuration) -> bool:
@@ -87,5 +87,5 @@ def describe(outcome: Outcome, scored: npt.NDArray[np.bool_]) -> dict[str, objec
         "configuration": outcome.configuration.id,
         "settings": outcome.configuration.settings,
         "scores": outcome.means(scored),
-        "costs": {name: outcome.quantity(name) for name in QUANTITIES} | {"truncated": outcome.truncated},
+        "costs": {name: outcome.quantity(name) for name in LIMITED} | {"truncated": outcome.truncated},
     }

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from metrics import Judgments, Measure, Rankings, evaluate
 from metrics.documents import Convention
 from sweep.artifacts import Artifact, Store, fingerprint
-from sweep.optimize.study_spec import QUANTITIES
+from sweep.optimize.study_spec import LIMITED
 from sweep.retrieval.configuration import Configuration
 
 if TYPE_CHECKING:
@@ -28,7 +28,9 @@ class Outcome:
 
     scores: float64 (Q,) for each measure, holes counting as irrelevant. documents, chunks: int32 (Q, K) codes as
     ranked, −1 pads. context_tokens: int64 (Q,). latency_ms: median of one query. truncated: share of chunks cut by the
-    encoder.
+    encoder. ann_recall: share of an exact search's first chunks that an approximate index finds, 1 for an exact one.
+    pool_recall: float64 (Q,), share of the relevant documents that a reranker saw; empty without one. notes: what was
+    done otherwise than asked, and why.
     """
 
     configuration: Configuration
@@ -40,6 +42,9 @@ class Outcome:
     index_bytes: int
     rerank_pairs: int
     truncated: float
+    ann_recall: float
+    pool_recall: Floats
+    notes: tuple[str, ...]
 
     def means(self, scored: npt.NDArray[np.bool_]) -> dict[str, float]:
         """Return the mean of each measure over the scored queries, bool (Q,)."""
@@ -47,12 +52,12 @@ class Outcome:
 
     def value(self, name: str, scored: npt.NDArray[np.bool_]) -> float:
         """Return a quantity, or the mean of a measure over the scored queries."""
-        if name in QUANTITIES:
+        if name in LIMITED:
             return self.quantity(name)
         return float(self.scores[Measure.parse(name)][scored].mean())
 
     def quantity(self, name: str) -> float:
-        """Return a cost: the mean context_tokens of a query, index_bytes, rerank_pairs of a query, or latency_ms."""
+        """Return one of `study_spec.LIMITED`; context_tokens are the mean of a query."""
         if name == "context_tokens":
             return float(self.context_tokens.mean()) if len(self.context_tokens) else 0.0
         return float(getattr(self, name))
@@ -97,8 +102,9 @@ class OutcomeStore:
 
     def put(self, configuration: Configuration, result: "Result") -> Outcome:
         """Score a result and keep it."""
+        pool = {} if result.pool is None else {"pool": result.pool.items}
         facts = Artifact(
-            {"chunks": result.chunks.items, "context_tokens": result.context_tokens},
+            {"chunks": result.chunks.items, "context_tokens": result.context_tokens, **pool},
             {
                 "settings": configuration.settings,
                 "precision": self.precision if configuration.models else None,
@@ -106,6 +112,8 @@ class OutcomeStore:
                 "index_bytes": result.index_bytes,
                 "rerank_pairs": result.rerank_pairs,
                 "truncated": result.truncated,
+                "ann_recall": result.ann_recall,
+                "notes": list(result.notes),
             },
         )
         return self._save(configuration, facts, result.documents)
@@ -115,6 +123,9 @@ class OutcomeStore:
         arrays |= {"documents": documents.items, "document_scores": documents.scores}
         scores = evaluate(self._judgments, documents, self._measures, convention=self._convention)
         arrays["scores"] = np.stack([scores.values[m] for m in self._measures])
+        if "pool" in arrays:
+            seen = Rankings(arrays["pool"], np.zeros(arrays["pool"].shape, np.float32))
+            arrays["pool_recall"] = evaluate(self._judgments, seen, ["recall"]).values[Measure("recall")]
         artifact = Artifact(arrays, {**facts.meta, "measures": names, "scoring": self._scoring})
         self._store.put("results", self._key(configuration), artifact)
         return self._outcome(configuration, artifact)
@@ -130,5 +141,8 @@ class OutcomeStore:
             index_bytes=int(a.meta["index_bytes"]),
             rerank_pairs=int(a.meta["rerank_pairs"]),
             truncated=float(a.meta["truncated"]),
+            ann_recall=float(a.meta["ann_recall"]),
+            pool_recall=a.arrays.get("pool_recall", np.empty(0)),
+            notes=tuple(a.meta["notes"]),
         )
         return self._read[configuration.id]

@@ -5,6 +5,7 @@ __all__ = ["Plan"]
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sweep.artifacts import CODE, fingerprint
@@ -13,8 +14,11 @@ from sweep.collection.loading import load
 from sweep.errors import CollectionError, SettingsError
 from sweep.optimize.space import Grid, Range
 from sweep.optimize.study_file import StudyFile
-from sweep.retrieval.configuration import DEFAULT_ENCODER, Configuration, Value
-from sweep.retrieval.models import find_model
+from sweep.retrieval.configuration import Configuration
+from sweep.retrieval.encoders import Models
+from sweep.retrieval.parameters import DEFAULT_ENCODER, Value
+from sweep.retrieval.retriever import make_retriever
+from sweep.retrieval.stages import embedding
 
 if TYPE_CHECKING:
     from sweep.retrieval.pipeline import Pipeline
@@ -25,9 +29,20 @@ COMMON_CHUNK_SIZE = 512
 class Plan:
     """A study file and the collection that it names."""
 
-    def __init__(self, file: StudyFile) -> None:
+    def __init__(self, file: StudyFile, home: Path) -> None:
         self.file = file
         self.spec = file.spec
+        self.home = home
+
+    @property
+    def cache(self) -> Path:
+        """The folder of what studies share."""
+        return self.home / "cache"
+
+    @cached_property
+    def models(self) -> Models:
+        """The encoders and tokenizers that the study may name."""
+        return Models(self.spec.encoders, self.file.folder, self.cache)
 
     @cached_property
     def collection(self) -> Collection:
@@ -50,7 +65,7 @@ class Plan:
         """What the answer is compared with: the study's own, else the common default, cut to what the encoder reads."""
         if self.spec.baseline_configuration is not None:
             return self.spec.baseline_configuration
-        limit = find_model(self.encoders[0], self.file.folder).limit
+        limit = self.models.encoder(self.encoders[0]).limit
         size = COMMON_CHUNK_SIZE if limit is None else min(COMMON_CHUNK_SIZE, limit)
         return Configuration.of({"encoder": self.encoders[0], "chunk_size": size, "algorithm": "vector", "top_k": 5})
 
@@ -62,11 +77,12 @@ class Plan:
     def grid(self) -> tuple[Configuration, ...] | None:
         """Every configuration of the space; None where there is no end.
 
-        Those that share chunks stand side by side, deeper pools first: a smaller one is then read from stored pairs.
+        Those that share chunks, vectors and indexes stand side by side, wider and deeper pools first: what a smaller
+        one needs is then stored.
         """
         if self._grid is None:
             return None
-        return tuple(sorted(self._grid.configurations, key=lambda c: (c.chunk_size, c.chunk_overlap, -(c.pool or 0))))
+        return _side_by_side(self._grid.configurations)
 
     @property
     def invalid(self) -> Mapping[str, int]:
@@ -100,7 +116,7 @@ class Plan:
         if self.grid == ():
             reasons = "; ".join(f"{count} × {reason}" for reason, count in self.invalid.items())
             raise SettingsError(f"space: no combination can be run: {reasons}")
-        if not len(pipeline.stages.chunks(self.baseline.chunk_size, self.baseline.chunk_overlap)):
+        if not len(pipeline.stages.tokens.start):
             raise CollectionError("empty collection: no document has a character that is a token")
         for c in self.readers:
             pipeline.truncated(c)
@@ -109,14 +125,14 @@ class Plan:
     def readers(self) -> list[Configuration]:
         """One configuration for each chunking and the models that read it: what the study embeds and reranks."""
         asked = [self.baseline, *(self.grid or self._corners())]
-        return list({(c.models, c.chunk_size, c.chunk_overlap): c for c in asked if c.models}.values())
+        return list({(c.models, c.chunking): c for c in asked if c.models}.values())
 
     def _corners(self) -> Iterator[Configuration]:
         """Yield the listed encoders, sizes and overlaps, ends of ranges, of a space that is too large to list."""
         axes = {a.name: a for a in self.spec.space.axes}
         algorithms = axes["algorithm"].values if "algorithm" in axes else ("vector",)
-        reading = [v for v in _ends(algorithms) if v != "keyword"]
-        names = [n for n in ("encoder", "chunk_size", "chunk_overlap") if n in axes]
+        reading = [v for v in _ends(algorithms) if v not in ("keyword", "retriever")]
+        names = [n for n in ("encoder", "chunker", "chunk_size", "chunk_overlap", "chunk_context") if n in axes]
         for algorithm, *values in product(reading, *(_ends(axes[n].values) for n in names)):
             yield Configuration.of({"algorithm": algorithm, "top_k": 1, **dict(zip(names, values, strict=True))})
 
@@ -126,12 +142,16 @@ class Plan:
         axes = {a.name: a for a in self.spec.space.axes}
         rerankers = axes["reranker_model"].values if "reranker_model" in axes else (DEFAULT_ENCODER,)
         models = {*self.encoders, self.tokenizer, *self.baseline.models, *map(str, _ends(rerankers))}
+        called = {self.baseline.retriever} - {None} | {
+            *(_ends(axes["retriever"].values) if "retriever" in axes else ())
+        }
         return {
             "documents": self.collection.documents_fingerprint,
             "queries": self.collection.queries_fingerprint,
             "labels": self.collection.labels_fingerprint,
             "source": dict(self.collection.source),
             "models": {name: self._model(name) for name in sorted(models)},
+            "retrievers": {str(name): self._retriever(str(name)) for name in sorted(map(str, called))},
             "tokenizer": self.tokenizer,
             "objective": str(self.spec.objective.maximize),
             "convention": self.spec.convention,
@@ -141,13 +161,36 @@ class Plan:
         }
 
     def _model(self, name: str) -> str:
-        return find_model(name, self.file.folder).fingerprint
+        spec = self.spec.encoders.get(name)
+        if spec is None or spec.endpoint is None:
+            files = self.models.model(name).fingerprint
+            return files if spec is None else fingerprint(files, spec.model_dump(mode="json", exclude={"model"}))
+        return str(self.models.encoder(name).fingerprint)
+
+    def _retriever(self, name: str) -> str:
+        return make_retriever(name, self.spec.retrievers, self.file.folder).fingerprint
 
     def result_key(self, c: Configuration) -> str:
         """Return the fingerprint of all that a configuration's rankings depend on, labels aside."""
         data = (self.collection.documents_fingerprint, self.collection.queries_fingerprint)
-        models = [self._model(name) for name in (self.tokenizer, *c.models)]
-        return f"{c.id}-{fingerprint(data, models, c.settings)}"
+        used = [self._model(name) for name in (self.tokenizer, *c.models)]
+        used += [] if c.retriever is None else [self._retriever(c.retriever)]
+        return f"{c.id}-{fingerprint(data, used, c.settings)}"
+
+
+def _side_by_side(configurations: Sequence[Configuration]) -> tuple[Configuration, ...]:
+    """Sort configurations by what they share, else in the order in which they come."""
+    shared = [
+        (*c.chunking, *embedding(c), c.index, c.ef_construction, c.analyzer, c.bm25_variant) for c in configurations
+    ]
+    places = [{value: at for at, value in reversed(list(enumerate(column)))} for column in zip(*shared, strict=True)]
+
+    def key(at: int) -> tuple[int, ...]:
+        c = configurations[at]
+        group = (column[value] for column, value in zip(places, shared[at], strict=True))
+        return (*group, len(c.searches) < 2, -(c.pool or 0))
+
+    return tuple(configurations[at] for at in sorted(range(len(configurations)), key=key))
 
 
 def _ends(values: Sequence[Value] | Range) -> Sequence[Value]:

@@ -11,7 +11,7 @@ from sweep.errors import StudyInterrupted
 from sweep.optimize.objective import ATTEMPTS, Objective, PointFailedError, describe
 from sweep.optimize.storage import storage_faults
 from sweep.retrieval.configuration import Configuration
-from sweep.retrieval.embedding import precision
+from sweep.retrieval.models import precision
 from sweep.retrieval.progress import Progress
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Runner:
         self._baseline(objective)
         self._sample(objective) if sampled else self._grid(objective)
         embedded = [c for c in self.finished().values() if c.encoder is not None]
-        pipeline.stages.count_texts((str(c.encoder), c.chunk_size, c.chunk_overlap) for c in embedded)
+        pipeline.stages.count_texts((str(c.encoder), c.chunking) for c in embedded)
         self.work = pipeline.work.to_dict()
         self._optuna.set_user_attr("work", dict(self.work))
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from sweep.errors import SettingsError
 from sweep.optimize.axis import Axis, Path, Problem, Range, SpaceError, parse_axis
-from sweep.retrieval.configuration import PARAMETERS, Configuration, Value
+from sweep.retrieval.configuration import Configuration
+from sweep.retrieval.parameters import PARAMETERS, Value, known_parameter
 
 if TYPE_CHECKING:
     import optuna
@@ -23,20 +24,27 @@ if TYPE_CHECKING:
 MOST = 1_000_000  # combinations that `Space.grid` is willing to list
 
 # Whether a parameter can matter depends on these; they are decided first. A test compares this with `applies`.
+_SEARCH = ("algorithm", "first_stage")
 DECIDERS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(PARAMETERS, ("algorithm", "first_stage")),
-    **dict.fromkeys(("algorithm", "chunk_size", "chunk_overlap", "top_k"), ()),
+    **dict.fromkeys(PARAMETERS, _SEARCH),
+    **dict.fromkeys(("algorithm", "top_k"), ()),
+    **dict.fromkeys(("chunker", "chunk_context", "retriever"), ("algorithm",)),
+    **dict.fromkeys(("chunk_size", "chunk_overlap", "max_per_document"), ("algorithm", "chunker")),
+    **dict.fromkeys(("ef_construction", "ef_search", "nprobe", "refine_factor"), (*_SEARCH, "index")),
+    **dict.fromkeys(("rrf_k", "normalization"), (*_SEARCH, "fusion")),
     **dict.fromkeys(("first_stage", "pool", "reranker", "reranker_model"), ("algorithm",)),
-    "ef_search": ("algorithm", "first_stage", "index"),
+    "delta": (*_SEARCH, "bm25_variant"),
+    "mmr_pool": (*_SEARCH, "mmr_lambda"),
 }
+OPTION_DECIDERS = ("algorithm", "retriever")
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
     """All combinations of a space: the distinct configurations that can run, and what became of the rest.
 
-    A parameter that cannot matter counts as many combinations as it has values; all but one are `repeated`. `invalid`
-    counts the distinct combinations that cannot run, by the reason.
+    A parameter that cannot matter counts as many combinations as it has values, and so does one of which several values
+    mean the same; all but one are `repeated`. `invalid` counts the distinct combinations that cannot run, by reason.
     """
 
     configurations: tuple[Configuration, ...]
@@ -81,16 +89,19 @@ class Space:
         """List every configuration; None when an axis is continuous or there are over a million combinations."""
         if any(a.continuous for a in self.axes):
             return None
-        good: list[Configuration] = []
+        good: dict[Configuration, None] = {}
         invalid: Counter[str] = Counter()
         points = repeated = 0
         for settings, copies in islice(self._points(0, {}, 1), MOST + 1):
             points += 1
             repeated += copies - 1
             try:
-                good.append(Configuration.of(settings))
+                configuration = Configuration.of(settings)
             except SettingsError as error:
                 invalid[str(error)] += 1
+                continue
+            repeated += configuration in good
+            good[configuration] = None
         return None if points > MOST else Grid(tuple(good), dict(invalid), repeated)
 
     def suggest(self, trial: "optuna.Trial") -> dict[str, Value]:
@@ -109,9 +120,7 @@ class Space:
         settings: dict[str, Value] = {}
         for axis in self.axes:
             if _active(axis, settings):
-                settings[axis.name] = getattr(configuration, axis.name)
-                if settings[axis.name] not in axis.values:
-                    raise SettingsError(f"{axis.name} {settings[axis.name]!r} is not in the space of this study")
+                settings[axis.name] = _written(axis, configuration)
         wanted, reached = configuration.settings, Configuration.of(settings).settings
         for name in {**wanted, **reached}:
             if wanted.get(name) != reached.get(name):
@@ -135,6 +144,18 @@ class Space:
             settings[axis.name] = axis.values[k]
             yield from self._points(i + 1, settings, copies)
         del settings[axis.name]
+
+
+def _written(axis: Axis, configuration: Configuration) -> Value:
+    """Return the axis's value, or the first that comes to the same in this configuration. Raises SettingsError."""
+    value, known = configuration.settings.get(axis.name), known_parameter(axis.name)
+    if value in axis.values:
+        return value
+    ends = (axis.values.low, axis.values.high) if isinstance(axis.values, Range) else axis.values
+    for other in ends:
+        if value is not None and known.settle(known.plain(other), configuration) == value:
+            return other
+    raise SettingsError(f"{axis.name} {value!r} is not in the space of this study")
 
 
 def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
@@ -196,12 +217,11 @@ def _seen(name: str, settings: Mapping[str, Value]) -> Value:
     """Return what a condition compares: the value; where there is none, the default if it can matter, else None."""
     if name in settings:
         return settings[name]
-    return PARAMETERS[name].default if _matters(name, settings) else None
+    return known_parameter(name).default if _matters(name, settings) else None
 
 
 def _matters(name: str, settings: Mapping[str, Value]) -> bool:
-    filled: dict[str, Any] = {n: settings.get(n, p.default) for n, p in PARAMETERS.items()}
-    return PARAMETERS[name].applies(Configuration(**filled))
+    return known_parameter(name).applies(Configuration.filled(settings))
 
 
 def _bad_conditions(axes: Sequence[Axis], path: Path) -> list[Problem]:
@@ -215,7 +235,7 @@ def _bad_conditions(axes: Sequence[Axis], path: Path) -> list[Problem]:
             if other is None:
                 problems.append((place, f"{name} is not in this space; declare it there or remove the condition"))
                 continue
-            default = (PARAMETERS[name].default,) if other.when else ()
+            default = (known_parameter(name).default,) if other.when else ()
             never = [v for v in wanted if v not in other.values and v not in default]
             if never:
                 problems.append(
@@ -230,7 +250,7 @@ def _ordered(axes: Sequence[Axis], path: Path) -> tuple[Axis, ...]:
     order: list[Axis] = []
 
     def needs(name: str) -> list[str]:
-        return [n for n in (*waiting[name].when, *DECIDERS[name]) if n in waiting]
+        return [n for n in (*waiting[name].when, *DECIDERS.get(name, OPTION_DECIDERS)) if n in waiting]
 
     while waiting:
         ready = next((name for name in waiting if not needs(name)), None)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 HOME = Path(".sweep")
 NOW = (
     "embedded",
+    "tokens_embedded",
     "pairs_scored",
     "passages_read",
     "indexes_built",
@@ -63,8 +64,7 @@ class Study(Plan):
     """A plan with its storage."""
 
     def __init__(self, file: StudyFile, home: Path = HOME, storage: str | None = None) -> None:
-        super().__init__(file)
-        self.home = home
+        super().__init__(file, home)
         self.folder = home / self.spec.study
         self.own_storage = storage is None
         self.url = storage or f"sqlite:///{self.folder / 'study.db'}"
@@ -75,8 +75,10 @@ class Study(Plan):
 
         return Pipeline(
             self.collection,
-            Store(self.home / "cache"),
+            Store(self.cache),
             tokenizer=self.tokenizer,
+            encoders=self.spec.encoders,
+            retrievers=self.spec.retrievers,
             allow_truncation=self.spec.allow_truncation,
             folder=self.file.folder,
             progress=progress or Silent(),

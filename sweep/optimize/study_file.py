@@ -19,7 +19,7 @@ from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 from sweep.errors import StudyFileError
 from sweep.optimize import axis
 from sweep.optimize.study_spec import StudySpec, degenerate, schema
-from sweep.retrieval.configuration import PARAMETERS
+from sweep.retrieval.parameters import PARAMETERS
 
 Lines = dict[axis.Path, int]  # a place in the file → its line, counted from 1; empty where lines are not known
 

@@ -20,9 +20,13 @@ from sweep.collection.loading import CollectionSpec
 from sweep.errors import SettingsError
 from sweep.optimize.axis import Problem, SpaceError, parse_value, unknown
 from sweep.optimize.space import Space
-from sweep.retrieval.configuration import PARAMETERS, Configuration, Value
+from sweep.retrieval.configuration import Configuration
+from sweep.retrieval.encoders import EncoderSpec
+from sweep.retrieval.parameters import PARAMETERS, Value, known_parameter
+from sweep.retrieval.retriever import RetrieverSpec
 
 QUANTITIES = ("context_tokens", "index_bytes", "rerank_pairs", "latency_ms")
+LIMITED = (*QUANTITIES, "ann_recall")  # what a constraint may name beside measures
 GROW_WITH_TOP_K = {"context_tokens", "holes", "holes_ratio"}
 FIRST_SPACE = {"chunk_size": [128, 254], "algorithm": ["keyword", "vector", "hybrid"], "top_k": [3, 5, 10, 20]}
 FIRST_MEASURES = ("ndcg@10", "recall@10", "fidelity", "xdcg@3", "max_relevance@3", "holes_ratio")
@@ -91,12 +95,12 @@ def _constraints(raw: object) -> dict[str, Limit]:
     problems: list[Problem] = []
     for key, text in raw.items():
         try:
-            name = key if key in QUANTITIES else str(_measure(key))
+            name = key if key in LIMITED else str(_measure(key))
             if name in limits:
                 raise ValueError(f"{name} has a limit already; remove one")
             limits[name] = text if isinstance(text, Limit) else Limit.parse(text)
         except ValueError as error:
-            also = f"; or a quantity: {', '.join(QUANTITIES)}" if "unknown measure" in str(error) else ""
+            also = f"; or a quantity: {', '.join(LIMITED)}" if "unknown measure" in str(error) else ""
             problems.append(((str(key),), f"{error}{also}"))
     if problems:
         raise _refuse(problems)
@@ -109,7 +113,9 @@ def _baseline(raw: object) -> dict[str, Value]:
     settings: dict[str, Value] = {}
     problems: list[Problem] = []
     for name, value in raw.items():
-        if name not in PARAMETERS:
+        try:
+            known_parameter(str(name))
+        except SettingsError:
             problems.append(((str(name),), unknown("key", name, PARAMETERS)))
             continue
         try:
@@ -132,14 +138,17 @@ def _space_schema() -> dict[str, Any]:
     """Describe each parameter for editors: a value, a list, or a mapping of choices or range and condition."""
 
     def axis(name: str) -> dict[str, Any]:
-        value = {"type": {str: "string", int: "integer"}.get(PARAMETERS[name].cast, "number")}  # type: ignore[call-overload]
+        kinds = {str: "string", int: "integer", float: "number", None: ["string", "number", "boolean"]}
+        value = {"type": kinds[known_parameter(name).cast]}
         many = {"type": "array", "items": value, "minItems": 1, "uniqueItems": True}
         keys = {"choices": many, "low": value, "high": value, "step": value, "log": {"type": "boolean"}}
         when = {"type": "object", "minProperties": 1, "propertyNames": {"enum": list(PARAMETERS)}}
         form = {"type": "object", "properties": keys | {"when": when}, "additionalProperties": False}
-        return {"description": PARAMETERS[name].allowed, "anyOf": [value, many, form]}
+        return {"description": known_parameter(name).allowed, "anyOf": [value, many, form]}
 
-    return {"type": "object", "properties": {n: axis(n) for n in PARAMETERS}, "additionalProperties": False}
+    own = {r"^[^.]+\..+$": axis("RETRIEVER.OPTION")}
+    properties = {n: axis(n) for n in PARAMETERS}
+    return {"type": "object", "properties": properties, "patternProperties": own, "additionalProperties": False}
 
 
 Tuple = BeforeValidator(lambda raw: tuple(raw) if isinstance(raw, list) else raw)
@@ -204,6 +213,8 @@ class StudySpec(_Model):
     tokenizer: str | None = Field(default=None, min_length=1)
     allow_truncation: bool = False
     convention: Literal["scaled", "foundry"] = "scaled"
+    encoders: dict[str, EncoderSpec] = Field(default_factory=dict)
+    retrievers: dict[str, RetrieverSpec] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -217,6 +228,7 @@ class StudySpec(_Model):
             problems.append((("objective", "tolerance"), f"{text} {0.02 * self._span:g}"))
         elif reason := degenerate(self):
             problems.append((("objective", "maximize"), reason))
+        problems += self._undeclared()
         try:
             self.baseline_configuration  # noqa: B018 - made once here, for its error
         except SettingsError as error:
@@ -231,6 +243,20 @@ class StudySpec(_Model):
             raise _refuse(problems)
         return self
 
+    def _undeclared(self) -> list[Problem]:
+        """Find retrievers that the space or the baseline names and the study does not declare."""
+        problems: list[Problem] = []
+        named = [(("space", a.name), a) for a in self.space.axes if a.name == "retriever" or "." in a.name]
+        for place, axis in named:
+            values: tuple[Value, ...] = (axis.name.partition(".")[0],)
+            if axis.name == "retriever" and isinstance(axis.values, tuple):
+                values = axis.values
+            problems += [(place, unknown("retriever", v, self.retrievers)) for v in values if v not in self.retrievers]
+        chosen = (self.baseline or {}).get("retriever")
+        if chosen is not None and chosen not in self.retrievers:
+            problems.append((("baseline", "retriever"), unknown("retriever", chosen, self.retrievers)))
+        return problems
+
     @property
     def _span(self) -> float:
         low, high = self.objective.maximize.definition.bounds(self.collection.labels.scale)
@@ -244,7 +270,7 @@ class StudySpec(_Model):
     @property
     def reported(self) -> tuple[Measure, ...]:
         """Every measure that the study computes: the objective's, those of the limits, and `measures`, each once."""
-        limits = [Measure.parse(name) for name in self.constraints if name not in QUANTITIES]
+        limits = [Measure.parse(name) for name in self.constraints if name not in LIMITED]
         holes = Measure("holes_ratio")  # stands beside every quality measure
         return tuple(dict.fromkeys((self.objective.maximize, *limits, *self.measures, holes)))
 

@@ -18,7 +18,15 @@ from sweep.optimize.objective import describe
 from sweep.optimize.outcome import Outcome
 from sweep.present.results import StudyResults
 from sweep.retrieval.configuration import Configuration
+from sweep.retrieval.parameters import Value
 
+OFF: dict[str, tuple[Value, ...]] = {  # values that say that nothing is done
+    "chunker": ("tokens",),
+    "chunk_context": ("none",),
+    "quantization": ("none",),
+    "mmr_lambda": (1.0,),
+    "max_per_document": (0,),
+}
 UNITS = {"chunk_size": "tokens", "chunk_overlap": "of chunk_size", "top_k": "chunks", "pool": "chunks reranked"}
 
 
@@ -54,6 +62,7 @@ def answer_dict(results: StudyResults) -> dict[str, Any]:
             "finished": len(done.outcomes), "ran_now": done.ran, "planned": done.planned,
             "invalid": dict(done.invalid), "failed": dict(done.failures),
             "truncated": max((o.truncated for o in done.outcomes), default=0.0),
+            "inert": list(results.inert), "notes": list(results.notes),
             "all": {o.configuration.id: _plain(o, results) for o in done.outcomes},
         },
         "collection": health(results.study.collection).to_dict(),
@@ -86,7 +95,8 @@ def _plain(o: Outcome, results: StudyResults) -> dict[str, Any]:
 def _settings(c: Configuration) -> Table:
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for name, value in c.settings.items():
-        table.add_row(name, f"{value} {UNITS.get(name, '')}".strip())
+        if value not in OFF.get(name, ()):
+            table.add_row(name, f"{value} {UNITS.get(name, '')}".strip())
     return table
 
 
@@ -125,8 +135,8 @@ def _sureness(r: Recommendation) -> Iterator[str]:
         best = r.argmax
         yield (
             f"How sure: {len(s.may_be_best)} configurations may be the best at 95 %; no clear winner. "
-            f"The greatest mean is {_score(str(measure), best.scores[str(measure)])} ({best.configuration.id}: "
-            f"{best.configuration.short}, {best.costs['context_tokens']:,.0f} context tokens)."
+            f"The greatest mean is {_score(str(measure), best.scores[str(measure)])}, of {best.configuration.short} "
+            f"with {best.costs['context_tokens']:,.0f} context tokens."
         )
     line, name = r.recommended, str(measure)
     low, high = line.hole_bounds[name]
@@ -151,7 +161,7 @@ def _runners_up(r: Recommendation) -> Table:
             marks,
             c.id,
             c.algorithm,
-            f"{c.chunk_size}/{c.chunk_overlap:g}",
+            c.retriever or str(c.chunking),
             c.index or "–",
             str(c.top_k),
             _score(name, line.scores[name]),
@@ -173,6 +183,10 @@ def _account(results: StudyResults) -> Iterator[str]:
     truncated = max((o.truncated for o in done.outcomes), default=0.0)
     if truncated:
         yield f"     up to {truncated:.1%} of the chunks are longer than the encoder reads (allow_truncation: true)."
+    for note in results.notes:
+        yield f"     {note}."
+    if results.inert:
+        yield f"     Inert: {', '.join(results.inert)} changed no ranking; set {_them(results.inert)} as is cheapest."
     if work:
         yield f"     texts {work['texts']:,} / distinct {work['distinct']:,} / embedded now {work['embedded']:,}"
         yield (
@@ -180,6 +194,10 @@ def _account(results: StudyResults) -> Iterator[str]:
             f"reading {work['passages_read']:,} passages"
         )
         yield f"     indexes built now {work['indexes_built']}, searches run now {work['searches_run']}"
+
+
+def _them(names: tuple[str, ...]) -> str:
+    return "it" if len(names) == 1 else "them"
 
 
 def _score(name: str, value: float, sign: bool = False) -> str:

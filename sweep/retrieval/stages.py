@@ -8,14 +8,13 @@ Each step is kept under the fingerprint of all that it depends on and nothing el
 is searched for each k, since its result for k is no prefix of a deeper one.
 """
 
-__all__ = ["Stages", "Work", "median_ms"]
+__all__ = ["Stages", "Work", "embedding", "median_ms"]
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
-from functools import lru_cache
-from pathlib import Path
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,14 +22,16 @@ import numpy.typing as npt
 from metrics import Rankings
 from sweep.artifacts import Artifact, Rows, Store, digest_texts, fingerprint
 from sweep.collection.collection import Collection
-from sweep.errors import SettingsError
-from sweep.retrieval.chunking import Chunks, Tokens, cut, overlap_tokens, tokenize
-from sweep.retrieval.configuration import Configuration
-from sweep.retrieval.embedding import Role, SentenceTransformerEncoder, embed
-from sweep.retrieval.keyword_index import KeywordIndex
-from sweep.retrieval.models import find_model
+from sweep.retrieval.analyzers import choose_analyzer
+from sweep.retrieval.chunk_stages import ChunkStages
+from sweep.retrieval.configuration import Chunking, Configuration
+from sweep.retrieval.embedding import Role, count_cut, embed
+from sweep.retrieval.encoders import Models
+from sweep.retrieval.index_factory import Factory
+from sweep.retrieval.keyword_index import KeywordIndex, Weights
 from sweep.retrieval.progress import Progress
-from sweep.retrieval.vector_index import VectorIndex, one_thread
+from sweep.retrieval.vector_index import VectorIndex, ann_recall, one_thread
+from sweep.retrieval.vectors import Floats, bytes_each, prepare
 
 DEPTHS = (100, 1000, 10_000)
 KEPT_RANKINGS = 64  # in memory; the others are read again
@@ -44,6 +45,7 @@ class Work:
     texts: int = 0
     distinct: int = 0
     embedded: int = 0
+    tokens_embedded: int = 0
     pairs: int = 0
     pairs_scored: int = 0
     passages_read: int = 0
@@ -51,13 +53,24 @@ class Work:
     indexes_reused: int = 0
     searches_run: int = 0
     searches_reused: int = 0
+    queries_asked: int = 0
 
     def to_dict(self) -> dict[str, int]:
         """Return the counts by name."""
         return asdict(self)
 
 
-class Stages:
+class Embedding(NamedTuple):
+    """The vectors of a set of chunks, as an index takes them."""
+
+    encoder: str
+    chunking: Chunking
+    dimensions: int | None
+    similarity: str
+    quantization: str
+
+
+class Stages(ChunkStages):
     """The stages over one collection; those that many configurations share also stay in memory."""
 
     def __init__(
@@ -65,105 +78,50 @@ class Stages:
         collection: Collection,
         store: Store,
         tokenizer: str,
+        models: Models,
         *,
         allow_truncation: bool,
-        folder: Path,
         progress: Progress,
     ) -> None:
-        self.collection, self.store, self.tokenizer, self.folder = collection, store, tokenizer, folder
-        self.allow_truncation, self.progress = allow_truncation, progress
+        super().__init__(collection, store, tokenizer, models, allow_truncation=allow_truncation, progress=progress)
         self.work = Work()
-        self._encoders: dict[str, SentenceTransformerEncoder] = {}
         self._tables: dict[str, Rows] = {}
         self._rankings: dict[str, tuple[Rankings, dict[str, Any]]] = {}
-        self.chunks = lru_cache(maxsize=8)(self._cut)
-        self.vectors = lru_cache(maxsize=2)(self._embed_chunks)
-        self.vector_index = lru_cache(maxsize=2)(self._build_vector_index)
+        self.vectors = lru_cache(maxsize=1)(self._embed_chunks)
+        self.vector_index = lru_cache(maxsize=1)(self._build_vector_index)
         self.keyword_index = lru_cache(maxsize=2)(self._build_keyword_index)
         self._weights = lru_cache(maxsize=4)(self._weigh)
 
-    def encoder(self, name: str) -> SentenceTransformerEncoder:
-        """Return the encoder of a name; its model is loaded when a text needs it."""
-        if name not in self._encoders:
-            self._encoders[name] = SentenceTransformerEncoder(find_model(name, self.folder))
-        return self._encoders[name]
+    def queries_cut(self, model: str) -> int:
+        """Return how many queries have more tokens than an encoder reads."""
+        return count_cut(self.models.encoder(model), self.collection.query_texts, "query")
 
-    def truncated(self, model: str, size: int, overlap: float, beside: int = 0) -> float:
-        """Return the share of chunks of which a model does not read the end, `beside` tokens of its limit being taken.
-
-        Raises SettingsError where that is more than none and not allowed.
-        """
-        reader, chunks = self.encoder(model), self.chunks(size, overlap)
-        if reader.limit is None or not len(chunks):
-            return 0.0
-        limit = reader.limit - beside
-        self.progress.stage(f"counting tokens of chunks of {size} for {model}")
-
-        def count() -> Artifact:
-            return Artifact({"tokens": reader.count_tokens(chunks.texts(self.collection.texts))})
-
-        tokenizer = tokenizer_fingerprint(model, self.folder)
-        lengths, _ = self.store.get_or_build("lengths", fingerprint(self.chunks_key(size, overlap), tokenizer), count)
-        share = float((lengths["tokens"] > limit).mean())
-        if share and not self.allow_truncation:
-            raise SettingsError(
-                f"chunk_size {size}: {share:.1%} of the chunks have more than the {limit} tokens that {model} reads; "
-                f"use sizes up to {limit}, or say allow_truncation: true"
-            )
-        return share
-
-    def count_texts(self, sets: Iterable[tuple[str, int, float]]) -> None:
-        """Count into `work` the texts of (encoder, chunk size, overlap) sets and of the queries, and the distinct."""
+    def count_texts(self, sets: Iterable[tuple[str, Chunking]]) -> None:
+        """Count into `work` the texts of (encoder, chunking) sets and of the queries, and the distinct."""
         seen: set[tuple[str, bytes]] = set()
         lists: dict[tuple[str, Role], list[str]] = {}
-        for encoder, size, overlap in dict.fromkeys(sets):
+        for encoder, chunking in dict.fromkeys(sets):
             lists.setdefault((encoder, "query"), list(self.collection.query_texts))
-            lists.setdefault((encoder, "passage"), []).extend(self.chunks(size, overlap).texts(self.collection.texts))
+            lists.setdefault((encoder, "passage"), []).extend(self.texts(chunking))
         for (encoder, role), texts in lists.items():
-            seen.update((encoder, d) for d in digest_texts(texts, self.encoder(encoder).prompt(role) + "\0").tolist())
+            seen.update((encoder, digest) for digest in self._digests(encoder, texts, role).tolist())
         self.work.texts, self.work.distinct = sum(map(len, lists.values())), len(seen)
 
-    def missing_tokens(self, sets: Iterable[tuple[str, int, float]]) -> int:
-        """Return the tokens that (encoder, chunk size, overlap) sets still have to be embedded, each text once."""
+    def missing_tokens(self, sets: Iterable[tuple[str, Chunking]]) -> int:
+        """Return the tokens that (encoder, chunking) sets still have to be embedded, each text once."""
         total, seen = 0, set[tuple[str, bytes]]()
-        for encoder, size, overlap in sets:
-            chunks = self.chunks(size, overlap)
-            digests = digest_texts(chunks.texts(self.collection.texts), self.encoder(encoder).prompt("passage") + "\0")
-            found = self.table("vectors", self.encoder(encoder).fingerprint).find(digests) >= 0
-            for key, tokens in zip(digests[~found].tolist(), chunks.tokens[~found].tolist(), strict=True):
+        for encoder, chunking in sets:
+            digests = self._digests(encoder, self.texts(chunking), "passage")
+            found = self.table("vectors", self.models.encoder(encoder).fingerprint).contains(digests)
+            tokens = self.chunks(chunking).tokens
+            for key, count in zip(digests[~found].tolist(), tokens[~found].tolist(), strict=True):
                 if (encoder, key) not in seen:
                     seen.add((encoder, key))
-                    total += tokens
+                    total += count
         return total
 
-    @property
-    def _tokens(self) -> Tokens:
-        def build() -> Artifact:
-            self.progress.stage(f"tokenising {len(self.collection.texts)} documents")
-            tokens = tokenize(find_model(self.tokenizer, self.folder).tokenizer, self.collection.texts)
-            return Artifact({"indptr": tokens.indptr, "start": tokens.start, "first": tokens.first})
-
-        found, _ = self.store.get_or_build("tokens", self._tokens_key, build)
-        return Tokens(found["indptr"], found["start"], found["first"])
-
-    @property
-    def _tokens_key(self) -> str:
-        return fingerprint(self.collection.documents_fingerprint, tokenizer_fingerprint(self.tokenizer, self.folder))
-
-    def chunks_key(self, size: int, overlap: float) -> str:
-        """Return the fingerprint of the chunks of a size and overlap."""
-        return fingerprint(self._tokens_key, size, overlap_tokens(size, overlap))
-
-    def _cut(self, size: int, overlap: float) -> Chunks:
-        names = ("doc", "start", "end", "tokens", "first_token")
-
-        def build() -> Artifact:
-            self.progress.stage(f"cutting chunks of {size} tokens")
-            made = cut(self._tokens, self.collection.texts, size, overlap)
-            return Artifact({n: getattr(made, n) for n in names})
-
-        found, _ = self.store.get_or_build("chunks", self.chunks_key(size, overlap), build)
-        return Chunks(*(found[n] for n in names))
+    def _digests(self, encoder: str, texts: Sequence[str], role: Role) -> npt.NDArray[Any]:
+        return digest_texts(texts, self.models.encoder(encoder).prompt(role) + "\0")
 
     def table(self, stage: str, key: str) -> Rows:
         """Return the growing table of a model's results: "vectors" by text, "pairs" by query and passage."""
@@ -171,62 +129,89 @@ class Stages:
             self._tables[key] = self.store.rows(stage, key)
         return self._tables[key]
 
-    def _embed_chunks(self, encoder: str, size: int, overlap: float) -> npt.NDArray[np.float32]:
-        self.truncated(encoder, size, overlap)
-        texts = self.chunks(size, overlap).texts(self.collection.texts)
-        return self._embed(encoder, texts, "passage", "embedding chunks")
+    def _embed_chunks(self, encoder: str, chunking: Chunking) -> Floats:
+        self.truncated(encoder, chunking)
+        return self.embed(encoder, self.texts(chunking), "passage", f"embedding chunks {chunking}")
 
-    def _embed(self, encoder: str, texts: Sequence[str], role: Role, stage: str) -> npt.NDArray[np.float32]:
+    def embed(self, encoder: str, texts: Sequence[str], role: Role, stage: str) -> Floats:
+        """Return the vectors of texts, as the encoder gives them."""
         self.progress.stage(stage)
-        model = self.encoder(encoder)
-        vectors, new = embed(
-            model, self.table("vectors", self.encoder(encoder).fingerprint), texts, role, self.progress.advance
+        model = self.models.encoder(encoder)
+        vectors, new, tokens = embed(
+            model, self.table("vectors", model.fingerprint), texts, role, self.progress.advance
         )
         self.work.embedded += new
+        self.work.tokens_embedded += tokens
         return vectors
 
-    def _build_vector_index(self, encoder: str, size: int, overlap: float, factory: str) -> VectorIndex:
-        vectors = self.vectors(encoder, size, overlap)
-        if factory == "Flat":
-            return VectorIndex.build(vectors, factory)
+    def prepared(self, e: Embedding) -> Floats:
+        """Return the chunks' vectors as an index takes them."""
+        vectors = self.vectors(e.encoder, e.chunking)
+        return prepare(vectors, similarity=e.similarity, dimensions=e.dimensions, quantization=e.quantization)
 
-        def build() -> Artifact:
+    def asked(self, e: Embedding) -> Floats:
+        """Return the queries' vectors as an index takes them."""
+        vectors = self.embed(e.encoder, self.collection.query_texts, "query", "embedding queries")
+        return prepare(vectors, similarity=e.similarity, dimensions=e.dimensions)
+
+    def _build_vector_index(self, e: Embedding, factory: str, ef_construction: int | None) -> VectorIndex:
+        def make() -> VectorIndex:
+            vectors = self.prepared(e)
             self.progress.stage(f"building {factory}")
-            return VectorIndex.build(vectors, factory).dump()
+            size = bytes_each(vectors.shape[1], e.quantization)
+            options: Any = {"similarity": e.similarity, "ef_construction": ef_construction, "bytes_each": size}
+            return VectorIndex.build(vectors, factory, **options)
 
-        key = fingerprint(self.chunks_key(size, overlap), self.encoder(encoder).fingerprint, factory)
-        found, built = self.store.get_or_build("index", key, build)
+        if factory == "Flat":
+            return make()
+        key = fingerprint(self._embedding_key(e), factory, ef_construction)
+        found, built = self.store.get_or_build("index", key, lambda: make().dump(), mapped=True)
         self.work.indexes_built += built
         self.work.indexes_reused += not built
         return VectorIndex.load(found)
 
-    def _build_keyword_index(self, size: int, overlap: float, analyzer: str) -> KeywordIndex:
+    def _embedding_key(self, e: Embedding) -> str:
+        encoder = self.models.encoder(e.encoder).fingerprint
+        return fingerprint(self.texts_key(e.chunking), encoder, e.dimensions, e.similarity, e.quantization)
+
+    @cached_property
+    def _chosen_analyzer(self) -> str:
+        def build() -> Artifact:
+            return Artifact({}, {"analyzer": choose_analyzer(self.collection.texts)})
+
+        found, _ = self.store.get_or_build("analyzer", self.collection.documents_fingerprint, build)
+        return str(found.meta["analyzer"])
+
+    def analyzer(self, name: str) -> str:
+        """Return an analyzer's name, the one that "auto" stands for on this collection."""
+        return self._chosen_analyzer if name == "auto" else name
+
+    def _build_keyword_index(self, chunking: Chunking, analyzer: str) -> KeywordIndex:
         def build() -> Artifact:
             self.progress.stage("counting terms")
-            return KeywordIndex.build(self.chunks(size, overlap).texts(self.collection.texts), analyzer).dump()
+            return KeywordIndex.build(self.texts(chunking), analyzer).dump()
 
-        found, built = self.store.get_or_build("terms", fingerprint(self.chunks_key(size, overlap), analyzer), build)
+        found, built = self.store.get_or_build("terms", fingerprint(self.texts_key(chunking), analyzer), build)
         self.work.indexes_built += built
         self.work.indexes_reused += not built
         return KeywordIndex.load(found)
 
-    def _weigh(self, size: int, overlap: float, analyzer: str, k1: float, b: float) -> Any:
-        return self.keyword_index(size, overlap, analyzer).weights(k1, b)
+    def _weigh(self, chunking: Chunking, analyzer: str, *setting: Any) -> Weights:
+        return self.keyword_index(chunking, analyzer).weights(*setting)
 
     def search(self, c: Configuration, kind: str) -> tuple[Rankings, dict[str, Any]]:
         """Return the ranking of one plain search, at least as deep as `c` needs, and its facts."""
-        need = c.fusion_depth or c.pool or c.top_k
-        exact = kind == "keyword" or c.index == "Flat"
-        depth = next((d for d in DEPTHS if d >= need), need) if exact else need
-        key = fingerprint(
-            self.chunks_key(c.chunk_size, c.chunk_overlap), self.collection.queries_fingerprint, depth, kind
-        )
         if kind == "keyword":
-            key = fingerprint(key, c.analyzer, c.k1, c.b)
+            key = fingerprint(self.texts_key(c.chunking), self.analyzer(str(c.analyzer)), c.bm25_variant)
+            key, run, scans = fingerprint(key, c.k1, c.b, c.delta), self._keyword_search, True
         else:
-            key = fingerprint(key, self.encoder(str(c.encoder)).fingerprint, c.index, c.ef_search)
+            factory = Factory.parse(str(c.index))
+            key = fingerprint(self._embedding_key(embedding(c)), c.index, c.ef_construction)
+            key = fingerprint(key, c.ef_search, c.nprobe, c.refine_factor)
+            run, scans = self._vector_search, factory is not None and factory.scans
+        depth = next((d for d in DEPTHS if d >= c.depth), c.depth) if scans else c.depth
+        key = fingerprint(key, self.collection.queries_fingerprint, depth, kind)
         if key not in self._rankings:
-            run = self._keyword_search if kind == "keyword" else self._vector_search
             found, new = self.store.get_or_build("search", key, lambda: run(c, depth))
             self.work.searches_run += new
             self.work.searches_reused += not new
@@ -236,8 +221,9 @@ class Stages:
         return self._rankings[key]
 
     def _keyword_search(self, c: Configuration, depth: int) -> Artifact:
-        index = self.keyword_index(c.chunk_size, c.chunk_overlap, str(c.analyzer))
-        weights = self._weights(c.chunk_size, c.chunk_overlap, str(c.analyzer), c.k1, c.b)
+        analyzer = self.analyzer(str(c.analyzer))
+        index = self.keyword_index(c.chunking, analyzer)
+        weights = self._weights(c.chunking, analyzer, c.k1, c.b, c.bm25_variant, c.delta or 0.0)
         self.progress.stage("keyword search")
         queries = self.collection.query_texts
         ranking = index.search(queries, depth, weights)
@@ -245,28 +231,37 @@ class Stages:
         return _search_artifact(ranking, ms, index.bytes)
 
     def _vector_search(self, c: Configuration, depth: int) -> Artifact:
-        encoder = str(c.encoder)
-        queries = self._embed(encoder, self.collection.query_texts, "query", "embedding queries")
-        index = self.vector_index(encoder, c.chunk_size, c.chunk_overlap, str(c.index))
+        e = embedding(c)
+        queries = self.asked(e)
+        index = self.vector_index(e, str(c.index), c.ef_construction)
         self.progress.stage(f"vector search, {c.index}")
-        ranking = index.search(queries, depth, c.ef_search)
+        settings = {"ef_search": c.ef_search, "nprobe": c.nprobe, "refine_factor": c.refine_factor}
+        ranking = index.search(queries, depth, **settings)
         with one_thread():
-            ms = median_ms(lambda i: index.search(queries[i : i + 1], depth, c.ef_search), len(queries))
-        return _search_artifact(ranking, ms + self._encode_ms(encoder), index.bytes)
+            ms = median_ms(lambda i: index.search(queries[i : i + 1], depth, **settings), len(queries))
+        return _search_artifact(ranking, ms + self._encode_ms(e.encoder), index.bytes, index.note)
+
+    def ann_recall(self, c: Configuration) -> float:
+        """Return the share of the exact first top_k that the index finds, over all queries; 1 for an exact index."""
+        if c.index in (None, "Flat") or "vector" not in c.searches:
+            return 1.0
+        found, _ = self.search(c, "vector")
+        exact, _ = self.search(replace(c, index="Flat", ef_construction=None, ef_search=None, nprobe=None,
+                                       refine_factor=None), "vector")  # fmt: skip
+        return float(ann_recall(found, exact, c.depth).mean()) if len(found.items) else 1.0
 
     def _encode_ms(self, encoder: str) -> float:
         def build() -> Artifact:
-            texts, model = self.collection.query_texts, self.encoder(encoder)
+            texts, model = self.collection.query_texts, self.models.encoder(encoder)
             return Artifact({}, {"ms": median_ms(lambda i: model.encode(texts[i : i + 1], "query"), len(texts))})
 
-        key = fingerprint(self.encoder(encoder).fingerprint, self.collection.queries_fingerprint)
+        key = fingerprint(self.models.encoder(encoder).fingerprint, self.collection.queries_fingerprint)
         return float(self.store.get_or_build("latency", key, build)[0].meta["ms"])
 
 
-@lru_cache(maxsize=16)
-def tokenizer_fingerprint(name: str, folder: Path) -> str:
-    """Return the hash of a model's tokenizer alone: models that share one share its chunks."""
-    return fingerprint(find_model(name, folder).tokenizer.to_str())
+def embedding(c: Configuration) -> Embedding:
+    """Return what the vectors of a configuration depend on."""
+    return Embedding(str(c.encoder), c.chunking, c.dimensions, str(c.similarity), str(c.quantization))
 
 
 def median_ms(one: Callable[[int], object], count: int, warm: bool = True) -> float:
@@ -279,5 +274,5 @@ def median_ms(one: Callable[[int], object], count: int, warm: bool = True) -> fl
     return 1e3 * float(np.median(times[warm:]))
 
 
-def _search_artifact(ranking: Rankings, ms: float, size: int) -> Artifact:
-    return Artifact({"items": ranking.items, "scores": ranking.scores}, {"ms": ms, "index_bytes": size})
+def _search_artifact(ranking: Rankings, ms: float, size: int, note: str = "") -> Artifact:
+    return Artifact({"items": ranking.items, "scores": ranking.scores}, {"ms": ms, "index_bytes": size, "note": note})
