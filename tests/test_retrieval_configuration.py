@@ -40,8 +40,9 @@ MATTERS: list[tuple[Settings, set[str]]] = [
 OTHER: Settings = {
     "chunk_context": "title", "encoder": "m", "dimensions": 64, "similarity": "l2", "quantization": "int8",
     "ef_construction": 90, "ef_search": 990, "nprobe": 3, "refine_factor": 9, "analyzer": "bigrams", "k1": 0.9,
-    "b": 0.1, "delta": 0.1, "rrf_k": 9, "normalization": "z-score", "vector_weight": 0.2, "fusion_depth": 99, "pool": 98,
-    "reranker": "cross-encoder", "reranker_model": "n", "mmr_pool": 77, "max_per_document": 2, "other.alpha": 1,
+    "b": 0.1, "delta": 0.1, "rrf_k": 9, "normalization": "z-score", "vector_weight": 0.2, "fusion_depth": 99,
+    "pool": 98, "reranker": "cross-encoder", "reranker_model": "n", "mmr_pool": 77, "max_per_document": 2,
+    "other.alpha": 1,
 }  # fmt: skip
 
 valid_settings: st.SearchStrategy[Settings] = st.fixed_dictionaries(
