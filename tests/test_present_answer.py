@@ -2,11 +2,16 @@
 
 import json
 import re
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from small_workspace import BASELINE, DOCUMENTS, KEYWORD, LABELS, QUERIES, Ran, Workspace
 
+from sweep.optimize.outcome import Outcome
+from sweep.present.answer import _searches
 from sweep.retrieval.configuration import Configuration
 from sweep.retrieval.pipeline import Pipeline, Result
 
@@ -202,3 +207,22 @@ def test_a_constant_objective_gives_the_fewest_results(workspace: Workspace, top
     values = strict(workspace.cli("run", workspace.study({**KEYWORD, "chunk_size": 16, "top_k": top_k}), "--json").out)
     assert values["recommended"]["settings"]["top_k"] == 1
     assert values["argmax"]["settings"]["top_k"] == 1
+
+
+def test_what_an_index_and_a_pool_miss_is_said() -> None:
+    settings = {"algorithm": "semantic", "first_stage": "vector", "index": "HNSW32", "pool": 20}
+    best = Outcome(
+        configuration=Configuration.of(settings),
+        scores={}, documents=np.zeros((3, 1), np.int32), chunks=np.zeros((3, 1), np.int32),
+        context_tokens=np.zeros(3, np.int64), latency_ms=1.0, index_bytes=1, rerank_pairs=20, truncated=0.0,
+        ann_recall=0.973, pool_recall=np.array([1.0, 0.5, 0.0]), notes=(),
+    )  # fmt: skip
+    scored = SimpleNamespace(answerable=np.array([True, True, False]))  # the third query does not count
+    study = SimpleNamespace(collection=SimpleNamespace(judgments=scored))
+    results = SimpleNamespace(outcome=lambda name: best, study=study)
+    assert list(_searches(results)) == [  # type: ignore[arg-type]
+        "Index: HNSW32 finds 97.3% of the chunks that an exact search would (ann_recall).",
+        "Pool: 20 chunks hold 75.0% of the relevant documents; no reranker finds more (pool_recall).",
+    ]
+    best = replace(best, configuration=Configuration.of({"algorithm": "keyword"}), pool_recall=np.empty(0))
+    assert list(_searches(results)) == []  # type: ignore[arg-type]

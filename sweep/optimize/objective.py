@@ -83,9 +83,12 @@ class Objective:
 
 def describe(outcome: Outcome, scored: npt.NDArray[np.bool_]) -> dict[str, object]:
     """Return what a trial carries beside its value: the configuration's id and settings, mean scores, costs."""
+    facts = {name: outcome.quantity(name) for name in LIMITED} | {"truncated": outcome.truncated}
+    if outcome.pool_recall.size:
+        facts["pool_recall"] = float(outcome.pool_recall[scored].mean())
     return {
         "configuration": outcome.configuration.id,
         "settings": outcome.configuration.settings,
         "scores": outcome.means(scored),
-        "costs": {name: outcome.quantity(name) for name in LIMITED} | {"truncated": outcome.truncated},
+        "costs": facts,
     }

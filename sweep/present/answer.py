@@ -40,6 +40,7 @@ def answer(results: StudyResults) -> RenderableType:
         _comparison(r),
         Text(),
         *(Text(line) for line in _sureness(r)),
+        *(Text(line) for line in _searches(results)),
         Text(),
         Text(f"Runners-up, by estimated {r.measure}", style="bold"),
         _runners_up(r),
@@ -146,6 +147,17 @@ def _sureness(r: Recommendation) -> Iterator[str]:
             f"between {_score(name, low)} and {_score(name, high)}."
         )
     yield f"Queries: {r.scored} scored."
+
+
+def _searches(results: StudyResults) -> Iterator[str]:
+    """Say what the recommended configuration's index and pool miss."""
+    best = results.outcome("best")
+    c, scored = best.configuration, results.study.collection.judgments.answerable
+    if c.index not in (None, "Flat"):
+        yield f"Index: {c.index} finds {best.ann_recall:.1%} of the chunks that an exact search would (ann_recall)."
+    if best.pool_recall.size:
+        held = best.pool_recall[scored].mean()
+        yield f"Pool: {c.pool} chunks hold {held:.1%} of the relevant documents; no reranker finds more (pool_recall)."
 
 
 def _runners_up(r: Recommendation) -> Table:
