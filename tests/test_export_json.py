@@ -45,6 +45,8 @@ def test_what_is_recommended_is_exported(workspace: Workspace, study: Path) -> N
     assert {n: type(v) for n, v in settings["settings"].items()} == {
         n: type(v) for n, v in results.best.settings.items()
     }
+    assert settings["settings"]["analyzer"] == "auto"
+    assert settings["chosen"] == {"analyzer": "english"}  # what auto stands for on these documents
     assert isinstance(settings["settings"]["top_k"], int)
     assert isinstance(settings["settings"]["k1"], float)
     row = results.trials().loc[results.best.id]

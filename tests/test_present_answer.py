@@ -53,6 +53,7 @@ def test_the_answer_holds_what_is_needed_to_believe_it(answered: tuple[Ran, dict
         assert bool(name in out) != (off.get(name) == value), name
         assert name in off or re.search(rf"^  {name} +{value}\b", out, re.M), name
     assert "tokens" in out.split("\n\n")[0]  # the unit of chunk_size
+    assert re.search(r"^  analyzer +auto: english$", out, re.M)
     assert values["reason"] in " ".join(out.split())
     assert f"{values['may_be_best']} configurations may be the best at 95 %" in " ".join(out.split())
     assert "Holes: retrieved documents without a label count as irrelevant" in out

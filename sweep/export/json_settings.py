@@ -24,6 +24,7 @@ def json_settings(results: StudyResults, name: str) -> Bundle:
             "version": VERSION,
             "configuration": c.id,
             "settings": c.settings,
+            "chosen": {} if c.analyzer != "auto" else {"analyzer": results.analyzer},
             "units": _units(study.tokenizer),
             "models": {n: _model(n, study) for n in sorted({study.tokenizer, *c.models})},
             "expected": {
@@ -50,6 +51,7 @@ def _units(tokenizer: str) -> dict[str, str]:
         "chunk_size": f"tokens of {tokenizer}, special tokens not counted; chunks begin and end between words",
         "chunk_overlap": "share of chunk_size",
         "top_k": "chunks",
+        "chosen": "what a setting of auto stands for on these documents",
         "fusion_depth": "chunks taken from each search",
         "pool": "chunks reranked",
         "similarity": "cosine: unit vectors under inner product",

@@ -35,7 +35,7 @@ def answer(results: StudyResults) -> RenderableType:
     r = results.recommendation
     parts: list[RenderableType] = [
         Text(f"Recommended: {r.recommended.configuration.id}{_is_baseline(r, r.recommended)}", style="bold"),
-        Padding(_settings(r.recommended.configuration), (0, 0, 0, 2)),
+        Padding(_settings(r.recommended.configuration, results), (0, 0, 0, 2)),
         Text(),
         _comparison(r),
         Text(),
@@ -93,11 +93,12 @@ def _plain(o: Outcome, results: StudyResults) -> dict[str, Any]:
     return {name: facts[name] for name in ("settings", "scores", "costs")}
 
 
-def _settings(c: Configuration) -> Table:
+def _settings(c: Configuration, results: StudyResults) -> Table:
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for name, value in c.settings.items():
         if value not in OFF.get(name, ()):
-            table.add_row(name, f"{value} {UNITS.get(name, '')}".strip())
+            unit = f": {results.analyzer}" if value == "auto" else f" {UNITS.get(name, '')}"
+            table.add_row(name, f"{value}{unit}".strip())
     return table
 
 

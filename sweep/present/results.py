@@ -91,6 +91,11 @@ class StudyResults:
         """The swept parameters that changed no ranking."""
         return inert(self.completed.outcomes)
 
+    @cached_property
+    def analyzer(self) -> str:
+        """What the analyzer "auto" stands for on the documents of this study."""
+        return self.study.pipeline().stages.analyzer("auto")
+
     @property
     def notes(self) -> tuple[str, ...]:
         """What was done otherwise than asked, and why, each once."""
