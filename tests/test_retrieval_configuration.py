@@ -134,6 +134,7 @@ SAME: list[tuple[Settings, Settings]] = [
     ({"index": "IVF16,Flat", "nprobe": 16}, {"index": "IVF16,Flat", "nprobe": 99}),
     ({"top_k": 5, "max_per_document": 5}, {"top_k": 5}),
     ({"mmr_lambda": 1, "mmr_pool": 20}, {}),
+    ({"index": "PQ48x8"}, {"index": "PQ48"}),
     (
         {"index": "HNSW8", "top_k": 20, "max_per_document": 20, "ef_search": 30},
         {"index": "HNSW8", "top_k": 20, "ef_search": 30},

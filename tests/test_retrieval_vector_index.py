@@ -103,6 +103,12 @@ def test_a_query_that_is_not_finite_has_no_result(factory: str, bad: float, simi
     assert (found.scores[1] == -np.inf).all()
 
 
+def test_a_query_too_long_to_be_measured_has_no_result() -> None:  # its score would be infinite
+    base = np.array([[1e15, 0], [1, 0]], np.float32)
+    index = VectorIndex.build(base, "Flat", similarity="inner_product")
+    assert index.search(np.array([[1e25, 0], [1, 0]], np.float32), 2).items.tolist() == [[-1, -1], [0, 1]]
+
+
 def test_both_sides_at_unit_length_rank_by_angle() -> None:  # CASES S23
     raw = np.array([[10, 10], [1, 0]], np.float32)
     found = VectorIndex.build(unit(raw), "Flat").search(unit(np.array([[1, 0]], np.float32)), 2)
@@ -325,6 +331,8 @@ def test_each_search_parameter_does_something() -> None:  # FAISS ignores parame
     graph = VectorIndex.build(base, "HNSW4_SQ8,RFlat")
     few, many = (recall_of(graph, asked, exact, ef_search=n, refine_factor=2) for n in (1, 500))
     assert few < many
+    wide = recall_of(graph, asked, exact, ef_search=1, refine_factor=30)  # 300 candidates, so as wide as that
+    assert wide == recall_of(graph, asked, exact, ef_search=300, refine_factor=30) > 0.9
     better = VectorIndex.build(base, "HNSW4", ef_construction=400)
     assert recall_of(VectorIndex.build(base, "HNSW4", ef_construction=4), asked, exact) < recall_of(
         better, asked, exact
@@ -401,7 +409,7 @@ def test_bytes_count_what_is_held() -> None:
     assert VectorIndex.build(base, "SQ4,Refine(SQ8)", bytes_each=32).bytes == coarse
 
 
-@pytest.mark.parametrize("factory", ["IVF16,Flat", "PQ8", "IVF4,PQ8x4"])
+@pytest.mark.parametrize("factory", ["HNSW8", "IVF16,Flat", "PQ8", "IVF4,PQ8x4"])
 def test_threads_do_not_change_what_is_trained(factory: str) -> None:
     import faiss
 
@@ -421,4 +429,6 @@ def test_recall_counts_ties_at_the_cut_as_found() -> None:
     assert ann_recall(found, exact, 2).tolist() == [1, 1, 1]  # 2 ties with 1; one chunk is there to find; none is
     wrong = Rankings(np.array([[3, 2], [3, 9], [5, 6]], np.int32), np.zeros((3, 2), np.float32))
     assert ann_recall(wrong, exact, 2).tolist() == [0.5, 0, 1]
+    deeper = Rankings(np.array([[3, 9, 4, 1], [3, 9, 7, -1], [-1] * 4], np.int32), np.zeros((3, 4), np.float32))
+    assert ann_recall(deeper, exact, 2).tolist() == [0, 0, 1]  # found, but not among the first two
     assert ann_recall(found, Rankings(exact.items[:, :0], exact.scores[:, :0]), 2).tolist() == [1, 1, 1]

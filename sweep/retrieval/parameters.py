@@ -158,7 +158,9 @@ PARAMETERS: dict[str, Parameter] = {
     "dimensions": Parameter(None, int, "a whole number from 1; left out: all", lambda v: v >= 1, _vector),
     "similarity": _one_of("cosine", SIMILARITIES, _vector),
     "quantization": _one_of("none", QUANTIZATIONS, _vector),
-    "index": Parameter("Flat", str, index_factory.ALLOWED, index_factory.allowed, _vector),
+    "index": Parameter(
+        "Flat", str, index_factory.ALLOWED, index_factory.allowed, _vector, lambda v, _: index_factory.canonical(v)
+    ),
     "ef_construction": _whole(40, _index(index_factory.has_graph)),
     "ef_search": _whole(64, _index(index_factory.has_graph), lambda v, c: max(v, c.depth)),
     "nprobe": _whole(8, _index(index_factory.has_lists), lambda v, c: min(v, index_factory.lists(str(c.index)))),

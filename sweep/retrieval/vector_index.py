@@ -127,14 +127,17 @@ class VectorIndex:
         return found
 
     def _parameters(self, k: int, ef_search: int | None, nprobe: int | None, refine_factor: int | None) -> Any:
-        """Return FAISS's parameters; one of the wrong class would be ignored without a word."""
+        """Return FAISS's parameters; one of the wrong class would be ignored without a word.
+
+        FAISS takes an nprobe above the lists for all of them, but an efSearch below k as it is.
+        """
         faiss = _faiss()
         factor = (refine_factor or 1) if self.factory.refine else 1
         inner = None
         if self.factory.links:
             inner = faiss.SearchParametersHNSW(efSearch=max(ef_search or 0, k * factor))
         elif self.factory.lists:
-            inner = faiss.SearchParametersIVF(nprobe=min(nprobe or 1, self.factory.lists))
+            inner = faiss.SearchParametersIVF(nprobe=nprobe or 1)
         if not self.factory.refine:
             return inner
         return faiss.IndexRefineSearchParameters(k_factor=factor, base_index_params=inner)
@@ -143,13 +146,13 @@ class VectorIndex:
         faiss = _faiss()
         scores, items = self._index.search(queries, k, params=self._parameters(k, *settings))
         far = self._index.metric_type == faiss.METRIC_L2
-        found = np.isfinite(scores) & (items >= 0)
-        items = np.where(found, self._codes[items] if len(self._codes) else items, -1).astype(np.int32)
         lengths = _lengths(queries)[:, None]
         with np.errstate(all="ignore"):  # of what is not found
             most = np.maximum((lengths + self._reach) ** 2 if far else lengths * self._reach, 1)
             places = np.float32(10) ** (DIGITS - np.ceil(np.log10(most) - 1e-3))  # 1e-3: 1.000001 is 1
             scores = np.rint((-scores if far else scores) * places) / places
+        found = np.isfinite(scores) & (items >= 0)
+        items = np.where(found, self._codes[items] if len(self._codes) else items, -1).astype(np.int32)
         return items, np.where(found, scores, np.float32(-np.inf))
 
 
@@ -165,8 +168,8 @@ def ann_recall(approximate: Rankings, exact: Rankings, k: int) -> npt.NDArray[np
     good = (exact.items >= 0) & (exact.scores >= last)
     row = np.arange(len(exact.items))[:, None] << 32
     found = approximate.items[:, :k]
-    hits = np.isin(row | found, (row | exact.items)[good]) & (found >= 0)
-    return np.where(wanted > 0, np.minimum(hits.sum(axis=1), wanted) / np.maximum(wanted, 1), 1.0)
+    hits = np.isin(row | found, (row | exact.items)[good]).sum(axis=1)  # −1 stays −1, which is none
+    return np.where(wanted > 0, hits / np.maximum(wanted, 1), 1.0)
 
 
 def _faiss() -> Any:
@@ -181,7 +184,8 @@ def _faiss() -> Any:
 
 def _lengths(vectors: Floats) -> Floats:
     """Return the length of each; not finite where a number is not."""
-    lengths: Floats = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
+    with np.errstate(all="ignore"):
+        lengths: Floats = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
     return lengths
 
 
