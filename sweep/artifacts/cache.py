@@ -14,10 +14,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-from sweep.artifacts.files import locked, storage
+from sweep.artifacts.files import LOCKS, lock_of, locked, storage
 
 DAY = 86_400
-_LOCKS = "locks"
 _OURS = re.compile(r"[0-9a-f]{32}\.safetensors")
 
 
@@ -73,15 +72,14 @@ def prune(root: Path, *, most: int | None = None, unused_days: float | None = No
                 break
             folder = file.path.parent
             if folder.parent != root and folder not in tables:
-                lock = locked(root / _LOCKS / f"{file.stage}-{folder.name}.lock", wait=False)
-                tables[folder] = held.enter_context(lock)
+                tables[folder] = held.enter_context(locked(lock_of(root, file.stage, folder.name), wait=False))
             if tables.get(folder, True):
                 kept -= file.bytes
                 removed += [file] * _remove(file.path)
     return Pruned(
         _by_stage(removed),
         _sum([f for f in _leftovers(root) if _remove(f.path)]),
-        sum(map(_remove_lock, root.glob(f"{_LOCKS}/*.lock"))),
+        sum(map(_remove_lock, root.glob(f"{LOCKS}/*.lock"))),
         kept,
         [f"{folder.parent.name}/{folder.name}" for folder, ours in tables.items() if not ours],
     )

@@ -1,6 +1,6 @@
 """What a file system must do for the store: replace a file whole, hold a name against other processes, mark a use."""
 
-__all__ = ["locked", "replaced", "storage", "touch"]
+__all__ = ["LOCKS", "lock_of", "locked", "replaced", "storage", "touch"]
 
 import os
 import uuid
@@ -9,6 +9,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sweep.errors import StorageError
+
+LOCKS = "locks"
 
 
 @contextmanager
@@ -46,6 +48,11 @@ def locked(path: Path, wait: bool = True) -> Iterator[bool]:
         yield held.is_locked
     finally:
         held.release()
+
+
+def lock_of(root: Path, stage: str, key: str) -> Path:
+    """Return the lock file of a key: whoever builds it, or adds to it, holds it."""
+    return root / LOCKS / f"{stage}-{key}.lock"
 
 
 def touch(path: Path) -> None:

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sweep.artifacts.array_file import BLOCK, Array, Stream, read, write
-from sweep.artifacts.files import locked, touch
+from sweep.artifacts.files import lock_of, locked, touch
 from sweep.errors import StorageError
 
 Floats = npt.NDArray[np.float32]
@@ -63,7 +63,7 @@ class Rows:
     def __init__(self, root: Path, stage: str, key: str) -> None:
         self._key = key
         self._folder = root / stage / key
-        self._lock = root / "locks" / f"{stage}-{key}.lock"
+        self._lock = lock_of(root, stage, key)
         self._segments: dict[str, _Segment] = {}
         self._index: tuple[Array, Positions] | None = None
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sweep.artifacts.array_file import Array, Stream, read, write
-from sweep.artifacts.files import locked, touch
+from sweep.artifacts.files import lock_of, locked, touch
 from sweep.artifacts.rows import Rows
 
 
@@ -62,7 +62,7 @@ class Store:
         found = self.get(stage, key, mapped=mapped)
         if found is not None:
             return found, False
-        with locked(self.root / "locks" / f"{stage}-{key}.lock"):
+        with locked(lock_of(self.root, stage, key)):
             found = self.get(stage, key, mapped=mapped)
             if found is not None:
                 return found, False

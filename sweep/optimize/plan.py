@@ -3,7 +3,7 @@
 __all__ = ["Plan"]
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +33,8 @@ class Plan:
         self.file = file
         self.spec = file.spec
         self.home = home
+        self._model = lru_cache(maxsize=None)(self._model_fingerprint)
+        self._retriever = lru_cache(maxsize=None)(self._retriever_fingerprint)
 
     @property
     def cache(self) -> Path:
@@ -160,14 +162,14 @@ class Plan:
             "code": CODE,
         }
 
-    def _model(self, name: str) -> str:
+    def _model_fingerprint(self, name: str) -> str:
         spec = self.spec.encoders.get(name)
         if spec is None or spec.endpoint is None:
             files = self.models.model(name).fingerprint
             return files if spec is None else fingerprint(files, spec.model_dump(mode="json", exclude={"model"}))
         return str(self.models.encoder(name).fingerprint)
 
-    def _retriever(self, name: str) -> str:
+    def _retriever_fingerprint(self, name: str) -> str:
         return make_retriever(name, self.spec.retrievers, self.file.folder).fingerprint
 
     def result_key(self, c: Configuration) -> str:

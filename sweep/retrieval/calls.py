@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from metrics import Rankings, rank
 from sweep.artifacts import Artifact, fingerprint
-from sweep.artifacts.files import locked
+from sweep.artifacts.files import lock_of, locked
 from sweep.retrieval.chunk_stages import ChunkStages
 from sweep.retrieval.configuration import Configuration
 from sweep.retrieval.models import token_counts
@@ -57,7 +57,7 @@ class Calls:
             retriever.fingerprint, dict(c.options), c.top_k, collection.documents_fingerprint,
             collection.queries_fingerprint, list(collection.dangling_documents),
         )  # fmt: skip
-        with locked(store.root / "locks" / f"calls-{key}.lock"):
+        with locked(lock_of(store.root, "calls", key)):
             known = store.get("calls", key)
             answers = {} if known is None else _unpacked(known)
             failed = self._ask(c, retriever, key, answers)

@@ -2,7 +2,7 @@
 
 __all__ = ["ChunkStages"]
 
-from dataclasses import fields
+from dataclasses import KW_ONLY, dataclass, fields
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -21,25 +21,24 @@ from sweep.retrieval.structure import Structure, structure
 from sweep.retrieval.tokens import Tokens, tokenize
 
 
+@dataclass(eq=False)
 class ChunkStages:
     """Tokens, structure and chunks of one collection, each made once and kept in the store.
 
     tokenizer: the model whose tokens chunk sizes count.
     """
 
-    def __init__(
-        self,
-        collection: Collection,
-        store: Store,
-        tokenizer: str,
-        models: Models,
-        *,
-        allow_truncation: bool,
-        progress: Progress,
-    ) -> None:
-        self.collection, self.store, self.tokenizer, self.models = collection, store, tokenizer, models
-        self.allow_truncation, self.progress = allow_truncation, progress
+    collection: Collection
+    store: Store
+    tokenizer: str
+    models: Models
+    _: KW_ONLY
+    allow_truncation: bool
+    progress: Progress
+
+    def __post_init__(self) -> None:
         self.chunks = lru_cache(maxsize=8)(self._cut)
+        self.truncated = lru_cache(maxsize=None)(self._truncated)
 
     def texts(self, chunking: Chunking, codes: npt.NDArray[np.int64] | None = None) -> list[str]:
         """Return what a model and a keyword index read of the chunks (of these codes): context and text."""
@@ -52,7 +51,7 @@ class ChunkStages:
         before = contexts(chosen, texts, self.collection.titles, context, structure)
         return [b + t for b, t in zip(before, chosen.texts(texts), strict=True)]
 
-    def truncated(self, model: str, chunking: Chunking, beside: int = 0) -> float:
+    def _truncated(self, model: str, chunking: Chunking, beside: int = 0) -> float:
         """Return the share of chunks of which a model does not read the end, `beside` tokens of its limit being taken.
 
         Raises SettingsError where that is more than none and not allowed.
@@ -61,9 +60,9 @@ class ChunkStages:
         if reader.limit is None or not len(chunks):
             return 0.0
         limit = reader.limit - beside
-        self.progress.stage(f"counting tokens of chunks {chunking} for {model}")
 
         def count() -> Artifact:
+            self.progress.stage(f"counting tokens of chunks {chunking} for {model}")
             return Artifact({"tokens": reader.count_tokens(self.texts(chunking))})
 
         tokenizer = self.models.tokenizer_fingerprint(model)

@@ -16,6 +16,9 @@ from sweep.retrieval.endpoint import EndpointEncoder
 from sweep.retrieval.models import Model, find_model
 from sweep.retrieval.static_encoder import STATIC, static_model
 
+_OF_MODELS = {"query_prompt", "passage_prompt", "dtype"}
+_OF_ENDPOINTS = {"api_key_env", "batch_size", "parallel", "requests_per_minute", "dimensions", "tokenizer"}
+
 
 class EncoderSpec(BaseModel):
     """One entry of a study's `encoders`: a model with other settings than its own, or an endpoint.
@@ -49,13 +52,7 @@ class EncoderSpec(BaseModel):
         for role in ("query", "passage"):
             if getattr(self, f"{role}_prefix") is not None and getattr(self, f"{role}_prompt") is not None:
                 raise ValueError(f"give {role}_prefix or {role}_prompt, not both")
-        local = {"query_prompt", "passage_prompt", "dtype"} if self.endpoint else set()
-        remote = (
-            {"api_key_env", "batch_size", "parallel", "requests_per_minute", "dimensions", "tokenizer"}
-            if self.endpoint is None
-            else set()
-        )
-        if idle := sorted((local | remote) & self.model_fields_set):
+        if idle := sorted((_OF_MODELS if self.endpoint else _OF_ENDPOINTS) & self.model_fields_set):
             where = "an endpoint" if self.endpoint else "a model without endpoint"
             raise ValueError(f"{', '.join(idle)} does not belong to {where}; leave it out")
         if self.endpoint and self.tokenizer is None:

@@ -12,7 +12,7 @@ __all__ = ["Stages", "Work", "embedding", "median_ms"]
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
@@ -20,16 +20,13 @@ import numpy as np
 import numpy.typing as npt
 
 from metrics import Rankings
-from sweep.artifacts import Artifact, Rows, Store, digest_texts, fingerprint
-from sweep.collection.collection import Collection
+from sweep.artifacts import Artifact, Rows, digest_texts, fingerprint
 from sweep.retrieval.analyzers import choose_analyzer
 from sweep.retrieval.chunk_stages import ChunkStages
 from sweep.retrieval.configuration import Chunking, Configuration
 from sweep.retrieval.embedding import Role, count_cut, embed
-from sweep.retrieval.encoders import Models
 from sweep.retrieval.index_factory import Factory
 from sweep.retrieval.keyword_index import KeywordIndex, Weights
-from sweep.retrieval.progress import Progress
 from sweep.retrieval.vector_index import VectorIndex, ann_recall, one_thread
 from sweep.retrieval.vectors import Floats, bytes_each, prepare
 
@@ -53,7 +50,6 @@ class Work:
     indexes_reused: int = 0
     searches_run: int = 0
     searches_reused: int = 0
-    queries_asked: int = 0
 
     def to_dict(self) -> dict[str, int]:
         """Return the counts by name."""
@@ -70,29 +66,23 @@ class Embedding(NamedTuple):
     quantization: str
 
 
+@dataclass(eq=False)
 class Stages(ChunkStages):
     """The stages over one collection; those that many configurations share also stay in memory."""
 
-    def __init__(
-        self,
-        collection: Collection,
-        store: Store,
-        tokenizer: str,
-        models: Models,
-        *,
-        allow_truncation: bool,
-        progress: Progress,
-    ) -> None:
-        super().__init__(collection, store, tokenizer, models, allow_truncation=allow_truncation, progress=progress)
-        self.work = Work()
-        self._tables: dict[str, Rows] = {}
-        self._rankings: dict[str, tuple[Rankings, dict[str, Any]]] = {}
+    work: Work = field(init=False, default_factory=Work)
+    _tables: dict[str, Rows] = field(init=False, default_factory=dict)
+    _rankings: dict[str, tuple[Rankings, dict[str, Any]]] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.queries_cut = lru_cache(maxsize=None)(self._count_cut_queries)
         self.vectors = lru_cache(maxsize=1)(self._embed_chunks)
         self.vector_index = lru_cache(maxsize=1)(self._build_vector_index)
         self.keyword_index = lru_cache(maxsize=2)(self._build_keyword_index)
         self._weights = lru_cache(maxsize=4)(self._weigh)
 
-    def queries_cut(self, model: str) -> int:
+    def _count_cut_queries(self, model: str) -> int:
         """Return how many queries have more tokens than an encoder reads."""
         return count_cut(self.models.encoder(model), self.collection.query_texts, "query")
 
@@ -144,11 +134,6 @@ class Stages(ChunkStages):
         self.work.tokens_embedded += tokens
         return vectors
 
-    def prepared(self, e: Embedding) -> Floats:
-        """Return the chunks' vectors as an index takes them."""
-        vectors = self.vectors(e.encoder, e.chunking)
-        return prepare(vectors, similarity=e.similarity, dimensions=e.dimensions, quantization=e.quantization)
-
     def asked(self, e: Embedding) -> Floats:
         """Return the queries' vectors as an index takes them."""
         vectors = self.embed(e.encoder, self.collection.query_texts, "query", "embedding queries")
@@ -156,11 +141,16 @@ class Stages(ChunkStages):
 
     def _build_vector_index(self, e: Embedding, factory: str, ef_construction: int | None) -> VectorIndex:
         def make() -> VectorIndex:
-            vectors = self.prepared(e)
+            given = self.vectors(e.encoder, e.chunking)
+            vectors = prepare(given, similarity=e.similarity, dimensions=e.dimensions, quantization=e.quantization)
             self.progress.stage(f"building {factory}")
-            size = bytes_each(vectors.shape[1], e.quantization)
-            options: Any = {"similarity": e.similarity, "ef_construction": ef_construction, "bytes_each": size}
-            return VectorIndex.build(vectors, factory, **options)
+            return VectorIndex.build(
+                vectors,
+                factory,
+                similarity=e.similarity,
+                ef_construction=ef_construction,
+                bytes_each=bytes_each(vectors.shape[1], e.quantization),
+            )
 
         if factory == "Flat":
             return make()
