@@ -3,6 +3,7 @@
 import importlib.metadata
 import inspect
 import platform
+import subprocess
 import sys
 from collections.abc import Iterator
 from operator import attrgetter
@@ -166,3 +167,15 @@ def test_a_collection_of_packages(tmp_path: Path, numpy_docs: dict[str, str]) ->
     assert collection.documents == tuple(sorted(numpy_docs))
     assert collection.source == {"format": "python-docs", "numpy": importlib.metadata.version("numpy")}
     assert collection.query_groups == {"type": ("task",)}
+
+
+@pytest.mark.parametrize(
+    "before", ["", "import scipy.special, scipy.stats, torch, pandas\n"], ids=["nothing", "others"]
+)
+def test_documents_do_not_depend_on_what_was_imported(before: str) -> None:  # SciPy adds to numpy.sinc's docstring
+    code = (
+        f"{before}from sweep.collection.python_docs import read_packages\nprint(read_packages(['numpy'])['numpy.sinc'])"
+    )
+    ran = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == read_packages(["numpy"])["numpy.sinc"] + "\n"
+    assert "Array API Standard" in ran.stdout

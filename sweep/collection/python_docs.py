@@ -43,6 +43,7 @@ def read_packages(packages: Sequence[str], *, methods: bool = False) -> dict[str
     found: dict[int, tuple[str, object]] = {}  # by identity; holds the objects, so that none is used again
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        importlib.import_module("scipy.special")  # adds to numpy.sinc's docstring: always, not by what ran before
         for module_name, module in _modules(packages):
             for name in _public_names(module):
                 value = _member(module, name)
