@@ -14,7 +14,7 @@ from metrics.lookup import Joined, Retrieved, by_codes, by_ids
 from metrics.measures import Measure
 from metrics.rankings import Rankings
 
-_CELLS = 1 << 19  # ranked documents scored at a time
+_CELLS = 1 << 20  # ranked documents scored at a time
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -57,12 +57,12 @@ def by_codes(judgments: Judgments, items: NDArray[np.int32], depth: int | None =
     if items.size and items.max() >= width - 1:
         raise ValueError(f"item {items.max()} is ranked, but document codes end at {width - 2}")
     counts, items = lengths(items).T.ravel(), items[:, :, :depth].transpose(1, 0, 2)
-    depth = max(1, items.shape[2])
+    depth = items.shape[2]
     block = max(1, min(_SCRATCH // width, _CELLS // max(1, configurations * depth)))
     levels = judgments.levels.astype(np.min_scalar_type(judgments.scale.max - judgments.scale.min + 1))
     scratch, starts = np.zeros(block * width, levels.dtype), np.arange(block)[:, None, None] * width
     place = np.empty((min(block, queries), *items.shape[1:]), np.intp)
-    hits, ranks, found = [np.zeros(0, np.intp)], [np.zeros(0, np.int32)], [np.zeros(0, np.int32)]
+    read = np.empty(items.shape, levels.dtype)
     for start in range(0, queries, block):
         stop = min(start + block, queries)
         entries = slice(judgments.indptr[start], judgments.indptr[stop])
@@ -70,14 +70,12 @@ def by_codes(judgments: Judgments, items: NDArray[np.int32], depth: int | None =
         scratch[here] = levels[entries]
         # padding, −1, reads the cell before the row's own: the spare last cell of a row, always 0
         at = np.add(items[start:stop], starts[: stop - start], out=place[: stop - start])
-        read = scratch.take(at, mode="wrap").ravel()
+        scratch.take(at, mode="wrap", out=read[start:stop])
         scratch[here] = 0
-        at = np.flatnonzero(read != 0)
-        edges = np.arange((stop - start) * configurations + 1) * depth
-        hits.append(np.diff(np.searchsorted(at, edges)))
-        ranks.append(np.subtract(at, np.repeat(edges[:-1], hits[-1]), dtype=np.int32, casting="same_kind"))
-        found.append(read[at].astype(np.int32))
-    return Retrieved(Hits.of(np.concatenate(hits), np.concatenate(ranks), np.concatenate(found)), counts)
+    hit = read.reshape(len(counts), depth) != 0
+    hits, found = np.count_nonzero(hit, axis=1), np.flatnonzero(hit)
+    ranks = found - np.repeat(np.arange(len(hit)) * depth, hits)
+    return Retrieved(Hits.of(hits, ranks, read.ravel().take(found)), counts)
 
 
 def lengths(items: NDArray[np.int32]) -> NDArray[np.int64]:
