@@ -1,7 +1,6 @@
 """The space of a study: parsing, the grid, and the round trip through Optuna. Expected values are counted by hand."""
 
 from collections import Counter
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -9,12 +8,13 @@ import optuna
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from optuna.trial import FixedTrial
 
 from sweep.errors import SettingsError, StudyFileError
 from sweep.optimize.axis import Axis, Range
 from sweep.optimize.space import DECIDERS, Space, SpaceError, difference, extends
 from sweep.retrieval.configuration import Configuration
-from sweep.retrieval.parameters import ALGORITHMS, FIRST_STAGES, PARAMETERS
+from sweep.retrieval.parameters import ALGORITHMS, DEFAULT_ENCODER, FIRST_STAGES, PARAMETERS
 
 DESIGN: dict[str, Any] = {  # DESIGN §7
     "encoder": "all-MiniLM-L6-v2",
@@ -189,14 +189,16 @@ def test_deciders_are_exactly_what_applies_looks_at() -> None:
     values: dict[str, list[Any]] = {
         "algorithm": list(ALGORITHMS), "first_stage": list(FIRST_STAGES), "chunker": ["tokens", "document"],
         "index": ["Flat", "HNSW32", "IVF8,PQ8,RFlat"], "bm25_variant": ["lucene", "bm25l", "bm25+"],
-        "fusion": ["rrf", "convex"], "mmr_lambda": [1.0, 0.5],
+        "fusion": ["rrf", "convex"], "mmr_lambda": [1.0, 0.5], "vector_weight": [0.0, 0.5, 1.0],
     }  # fmt: skip
-    bases = [Configuration.filled(dict(zip(values, point, strict=True))) for point in product(*values.values())]
+    bases = [dict(zip(values, point, strict=True)) for point in product(*values.values())]
+    filled = {(*base.values(), n, v): Configuration.filled({**base, n: v}) for base in bases
+              for n, p in PARAMETERS.items() for v in values.get(n, ["x"] if p.cast is str else [1, 7])}  # fmt: skip
     for name, parameter in PARAMETERS.items():
         found = set()
-        for n, p in PARAMETERS.items():
-            others = values.get(n, ["x"] if p.cast is str else [1, 7])
-            if any(parameter.applies(b) != parameter.applies(replace(b, **{n: v})) for b in bases for v in others):
+        before = {tuple(base.values()): parameter.applies(Configuration.filled(base)) for base in bases}
+        for (*base, n, _), configuration in filled.items():
+            if n not in (*found, name) and parameter.applies(configuration) != before[tuple(base)]:
                 found.add(n)
         assert found == set(DECIDERS[name]), name
 
@@ -496,3 +498,65 @@ def test_other_changes_do_not() -> None:
         ["top_k: was low 1, high 4, step 1, is low 1, high 5, step 1"],
         False,
     )
+
+
+# --------------------------------------------------------------- one point, one configuration
+
+
+def test_a_hybrid_of_one_side_alone_is_that_side() -> None:
+    space = Space.parse(
+        {"algorithm": ["keyword", "vector", "hybrid"], "vector_weight": [0.0, 0.5, 1.0], "rrf_k": [1, 60], "k1": [1, 2],
+         "ef_search": [64, 200], "index": "HNSW32"}
+    )  # fmt: skip
+    grid = space.grid()
+    assert grid is not None
+    assert Counter(c.algorithm for c in grid.configurations) == {"keyword": 2, "vector": 2, "hybrid": 2 * 2 * 2}
+    for c in grid.configurations:
+        assert Configuration.of(space.suggest(FixedTrial(space.params(c)))) == c  # type: ignore[arg-type]
+    semantic = {"algorithm": "semantic", "first_stage": "hybrid"}
+    assert Configuration.of({**semantic, "vector_weight": 1.0}).first_stage == "vector"
+    assert Configuration.of({**semantic, "vector_weight": 0.0}).encoder is None
+
+
+@pytest.mark.parametrize("when", [{}, {"when": {"fusion": "convex"}}])
+def test_a_side_alone_is_a_point_of_a_space_of_hybrids(when: dict[str, Any]) -> None:
+    weights = {"choices": [0.0, 0.5, 1.0], **when}
+    space = Space.parse({"algorithm": "hybrid", "fusion": ["rrf", "convex"], "vector_weight": weights, "top_k": 3})
+    found = configurations(space)
+    assert {c.algorithm for c in found} == {"hybrid", "keyword", "vector"}
+    assert len(found) == 4  # each side alone, and both weighed evenly by either fusion
+    for c in found:
+        trial = FixedTrial(space.params(c))
+        assert Configuration.of(space.suggest(trial)) == c  # type: ignore[arg-type]
+
+
+def test_what_an_index_and_a_pool_round_up_to_is_written() -> None:
+    refined = {"index": "HNSW32_SQ8,RFlat", "refine_factor": 4, "top_k": 50}
+    assert [Configuration.of({**refined, "ef_search": v}).ef_search for v in (64, 200, 300)] == [200, 200, 300]
+    pooled = {"algorithm": "semantic", "pool": 20, "mmr_lambda": 0.5}
+    assert [Configuration.of({**pooled, "mmr_pool": v}).mmr_pool for v in (15, 20, 50)] == [15, 20, 20]
+
+
+def test_corners_are_points() -> None:
+    space = Space.parse(
+        {
+            "algorithm": ["keyword", "vector", "semantic"],
+            "encoder": {"choices": ["a", "b"], "when": {"algorithm": "vector"}},
+            "chunk_size": {"low": 64, "high": 512},
+            "reranker": {"choices": ["late-interaction", "encoder"], "when": {"algorithm": "semantic"}},
+            "reranker_model": {"choices": ["a", "c"], "when": {"reranker": "encoder"}},
+            "first_stage": "keyword",
+            "b": {"low": 0.0, "high": 1.0},
+        }
+    )
+    found = {(c.algorithm, c.chunk_size, *c.models) for c in space.corners()}
+    models = [
+        ("keyword",),
+        ("vector", "a"),
+        ("vector", "b"),
+        ("semantic", DEFAULT_ENCODER),
+        ("semantic", "a"),
+        ("semantic", "c"),
+    ]
+    assert found == {(m[0], size, *m[1:]) for m in models for size in (64, 512)}
+    assert space.first.settings["b"] == 0.0

@@ -1,5 +1,6 @@
 """Running, stopping, resuming and extending a study; cases S27 to S33 of the fault list, on keyword search."""
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,12 @@ from small_workspace import BASELINE, DOCUMENTS, KEYWORD, LABELS, Workspace
 from metrics import evaluate
 from sweep.errors import NothingFeasibleError, StudyChangedError
 from sweep.optimize.objective import ATTEMPTS
+from sweep.optimize.study import Study
+from sweep.optimize.study_file import load_study
 from sweep.present.results import StudyResults
 from sweep.retrieval.configuration import Configuration
+from sweep.retrieval.models import find_model
+from sweep.retrieval.parameters import DEFAULT_ENCODER
 from sweep.retrieval.pipeline import Pipeline, Result
 
 FOUR: dict[str, Any] = {"algorithm": "keyword", "chunk_size": 16, "top_k": [1, 2, 3, 4]}
@@ -250,3 +255,31 @@ def test_a_timeout_of_no_time_runs_nothing(workspace: Workspace, monkeypatch: py
     counted = Counted(monkeypatch)
     workspace.run(workspace.study(), timeout=0.0)
     assert not counted.asked
+
+
+def test_values_that_do_not_fit_a_model_are_that_configurations_failure(workspace: Workspace) -> None:
+    space = {"algorithm": "vector", "dimensions": [384, 512], "index": ["Flat", "PQ5x4"], "chunk_size": 16, "top_k": 1}
+    study = workspace.study(space, baseline=None)
+    ran = workspace.cli("run", study, "--json")
+    assert ran.code == 0, ran.err
+    found = json.loads(ran.out)
+    reasons = sorted(found["configurations"]["failed"].values())
+    assert len(reasons) == 3
+    assert reasons[0].startswith("dimensions")
+    assert reasons[-1].startswith("index PQ5x4: 5 parts do not divide 384 dimensions; allowed: 1, 2, 3")
+    assert len(found["configurations"]["all"]) == 2  # the one that fits, and the baseline
+
+
+def test_an_endpoints_tokenizer_is_part_of_what_results_depend_on(workspace: Workspace) -> None:
+    def made(tokenizer: str) -> Study:
+        remote = {"endpoint": "http://127.0.0.1:9/v1", "model": "m", "tokenizer": tokenizer}
+        return Study(load_study(workspace.study(encoders={"remote": remote}, tokenizer="remote")))
+
+    other = workspace.folder / "other"
+    other.mkdir()
+    model = find_model(DEFAULT_ENCODER)
+    text = (model.folder / "tokenizer.json").read_text(encoding="utf-8")
+    (other / "tokenizer.json").write_text(text.replace('"lowercase":true', '"lowercase":false'), encoding="utf-8")
+    one, two = made(DEFAULT_ENCODER), made(str(other))
+    assert one.result_key(one.baseline) != two.result_key(two.baseline)
+    assert one.identity["tokenizer"] != two.identity["tokenizer"]

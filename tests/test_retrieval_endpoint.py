@@ -8,6 +8,7 @@ import urllib.request
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,11 +21,15 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from sweep.artifacts import Store
+from sweep.collection.collection import Collection
 from sweep.errors import ModelError, StorageError
+from sweep.retrieval.configuration import Configuration
 from sweep.retrieval.embedding import count_cut, embed
 from sweep.retrieval.encoders import EncoderSpec
 from sweep.retrieval.endpoint import EndpointEncoder
 from sweep.retrieval.http import ATTEMPTS, LONGEST
+from sweep.retrieval.parameters import DEFAULT_ENCODER
+from sweep.retrieval.pipeline import Pipeline
 from sweep.retrieval.vectors import Floats
 
 KEY = "sk-test-3141592653589793"
@@ -345,3 +350,17 @@ def test_the_fingerprint_is_of_what_makes_the_vectors(service: Service) -> None:
         {"api_key_env": "K"}, {"batch_size": 2}, {"parallel": 2}, {"requests_per_minute": 9.0},
     ]  # fmt: skip
     assert {make(service, **(plain | changed)).fingerprint for changed in same} == {prints[0]}
+
+
+def test_latency_is_of_single_requests_whose_vectors_are_kept(service: Service, clock: Clock, tmp_path: Path) -> None:
+    queries = {f"q{i:02d}": f"query {i}" for i in range(30)}
+    collection = Collection.of({"d1": "one two", "d2": "three"}, queries, {"q00": {"d1": 1}})
+    spec = EncoderSpec(endpoint=service.url, model="m", tokenizer=DEFAULT_ENCODER, parallel=1, requests_per_minute=1)
+    pipeline = Pipeline(collection, Store(tmp_path), DEFAULT_ENCODER, encoders={"remote": spec})
+    result = pipeline.run(Configuration.of({"encoder": "remote", "top_k": 1}))
+    asked = [text for request in service.log for text in request["input"]]
+    assert sorted(asked) == sorted({*queries.values(), *collection.texts})  # each once
+    assert service.sizes == [1] * 17 + [13, 2]
+    assert pipeline.work.embedded == 32
+    assert clock.now == 60 * 18  # held back by the service's limit,
+    assert result.latency_ms < 1000  # which is no latency

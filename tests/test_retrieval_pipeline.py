@@ -184,7 +184,7 @@ def test_one_changed_document_embeds_its_own_chunks(store: Store) -> None:
         ({"algorithm": "vector", "index": "IVF2,Flat"}, "top_k", (3, 5, 100), 2),  # a scan: one for all, and one exact
         ({"algorithm": "vector"}, "mmr_lambda", (0.3, 0.7, 1.0), 1),
         ({"algorithm": "vector"}, "max_per_document", (0, 1, 2), 1),
-        ({"algorithm": "hybrid", "fusion": "convex"}, "vector_weight", (0.1, 0.5, 1.0), 2),
+        ({"algorithm": "hybrid", "fusion": "convex"}, "vector_weight", (0.1, 0.5, 0.9), 2),
         ({"algorithm": "hybrid", "fusion": "convex"}, "normalization", ("min-max", "z-score"), 2),
         ({"algorithm": "hybrid"}, "rrf_k", (1, 60, 100), 2),
         ({"algorithm": "hybrid"}, "fusion_depth", (10, 50, 100), 2),

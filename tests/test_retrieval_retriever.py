@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 from pydantic import ValidationError
-from small_workspace import QUERIES, Workspace
+from small_workspace import LABELS, QUERIES, Workspace
 
 from sweep.artifacts import Store
 from sweep.collection.collection import Collection
 from sweep.errors import ModelError
+from sweep.optimize.study import Study
+from sweep.optimize.study_file import load_study
 from sweep.retrieval.calls import CallsFailedError
 from sweep.retrieval.configuration import Configuration
 from sweep.retrieval.parameters import DEFAULT_ENCODER
@@ -272,3 +274,70 @@ def test_a_study_sweeps_it_beside_our_own(workspace: Workspace) -> None:
     )
     assert unknown.code == 2
     assert "space.retriever: unknown retriever; did you mean 'own'?" in unknown.err
+
+
+def test_a_retriever_that_answers_nothing_is_asked_eight_times(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "asked = []\ndef search(query, top_k, parameters):\n    asked.append(query)\n    raise OSError('down')\n"
+    )
+    queries = {f"q{i:02d}": f"text {i}" for i in range(40)}
+    collection = Collection.of(DOCUMENTS, queries, {"q00": {"1": 1}})
+    declared = {"mine": RetrieverSpec(function="mine.py:search")}
+    made = Pipeline(collection, Store(tmp_path / "store"), DEFAULT_ENCODER, retrievers=declared, folder=tmp_path)
+    with pytest.raises(CallsFailedError, match="none of the first 8 of 40 queries were answered: query 'q00': OSErr"):
+        made.run(of())
+    assert calls(made) == [f"text {i}" for i in range(8)]
+
+
+def test_passages_are_counted_anew_by_another_tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = pipeline(tmp_path)
+    first.run(of(texts=True))
+    again = pipeline(tmp_path)
+    monkeypatch.setattr(again.models, "tokenizer_fingerprint", lambda name: "another")
+    again.run(of(texts=True))
+    assert len(calls(again)) == 2
+
+
+OWN = "def search(query, top_k, parameters):\n    return ['d12', 'gone', 'd01'], [3, 2, 1]\n"
+
+
+def test_a_study_of_retrievers_alone_starts_from_its_first_point_and_embeds_nothing(workspace: Workspace) -> None:
+    (workspace.folder / "own.py").write_text(OWN.replace("'gone', ", "").replace("3, 2, 1", "2, 1"))
+    space = {"algorithm": "retriever", "top_k": [2, 1], "retriever": ["own"], "own.a": [1, 2]}
+    study = workspace.study(space, retrievers={"own": {"function": "own.py:search"}}, baseline=None)
+    ran = workspace.cli("run", study, "--json")
+    assert ran.code == 0, ran.err
+    found = json.loads(ran.out)
+    baseline = found["configurations"]["all"][found["baseline"]["id"]]["settings"]
+    assert baseline == {"algorithm": "retriever", "retriever": "own", "top_k": 2, "own.a": 1}
+    assert found["work"]["texts"] == found["work"]["embedded"] == 0
+
+
+def test_answers_that_only_labels_know_are_found_when_labels_change(workspace: Workspace) -> None:
+    # codes of such documents follow the corpus', in order of id: with one more before it, "gone" has another
+    (workspace.folder / "own.py").write_text(OWN)
+    space = {"algorithm": "retriever", "top_k": 3, "retriever": "own"}
+    parts: dict[str, Any] = {"retrievers": {"own": {"function": "own.py:search"}}, "baseline": None}
+    labels = {**LABELS, "q1": {**LABELS["q1"], "gone": 3}}
+    workspace.write(labels=labels)
+    workspace.run(workspace.study(space, study="a", **parts))
+    workspace.write(labels={**labels, "q2": {**LABELS["q2"], "before": 1}})
+    changed = workspace.study(space, study="b", **parts)
+    (one,) = Study(load_study(workspace.study(space, study="a", **parts))).targets.values()
+    keys = {Study(load_study(changed)).result_key(one)}
+    workspace.write(labels=labels)
+    assert Study(load_study(changed)).result_key(one) not in keys
+
+
+def test_a_list_of_retrievers_may_grow(workspace: Workspace) -> None:
+    for name in ("own", "yours"):
+        (workspace.folder / f"{name}.py").write_text(OWN.replace("'gone', ", "").replace("3, 2, 1", "2, 1"))
+    declared = {name: {"function": f"{name}.py:search"} for name in ("own", "yours")}
+    space = {"algorithm": "retriever", "top_k": 2, "retriever": ["own"]}
+    workspace.run(workspace.study(space, retrievers=declared, baseline=None))
+    grown = workspace.run(workspace.study({**space, "retriever": ["own", "yours"]}, retrievers=declared, baseline=None))
+    assert len(grown.trials()) == 2
+    (workspace.folder / "own.py").write_text(OWN)
+    ran = workspace.cli("run", workspace.study({**space, "retriever": ["own", "yours"]}, retrievers=declared))
+    assert ran.code == 2
+    assert "retrievers: was" in ran.err

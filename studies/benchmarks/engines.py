@@ -8,7 +8,8 @@ runs in processes of its own, one after the other, with the model's weights in t
 
     plain   all distinct texts of the sweep, and the queries, through SentenceTransformer.encode(batch_size=32), once
     ours    `sweep run` in an empty folder; then the same command again (warm); then with the trials deleted and the
-            cache kept (again), which leaves what a trial costs: searches and rankings are read, scored and recorded
+            cache kept (again), which leaves what a trial costs: searches and rankings are read, scored and recorded;
+            overhead is what that takes beside searching and scoring
     naive   the study that a careful person writes: an Optuna objective that chunks, embeds, builds, searches and scores
             at every trial. One trial is measured for each chunking and algorithm, and scaled to the 200
 
@@ -58,6 +59,28 @@ model.encode(texts, batch_size=32, show_progress_bar=False)
 print(time.perf_counter() - start)
 """
 )
+OVERHEAD = """
+import time
+from pathlib import Path
+from sweep.optimize.objective import Objective
+from sweep.optimize.runner import Runner
+from sweep.optimize.study import Study
+from sweep.optimize.study_file import load_study
+taken = {"outcome": [], "_grid": []}
+def clocked(kind, name):
+    plain = getattr(kind, name)
+    def run(*given):
+        start = time.perf_counter()
+        try:
+            return plain(*given)
+        finally:
+            taken[name].append(time.perf_counter() - start)
+    setattr(kind, name, run)
+clocked(Objective, "outcome")
+clocked(Runner, "_grid")
+Study(load_study(Path("study.yaml")), home=Path(".sweep")).run()
+print((sum(taken["_grid"]) - sum(taken["outcome"])) / len(taken["outcome"]))
+"""
 NAIVE = (
     MODEL
     + """
@@ -212,6 +235,9 @@ def main() -> None:
         again = run(command, folder)
         each = 1000 * again.seconds / found["finished"]
         print(f"again: all trials anew from the cache {again.seconds:,.1f} s, {each:,.0f} ms each, start included")
+        shutil.rmtree(folder / ".sweep" / "engines")
+        overhead = 1000 * float(python(OVERHEAD, folder).out)
+        print(f"overhead of a trial beside search and scoring: {overhead:,.0f} ms", flush=True)
 
         model = python(MODEL, folder).peak
         index = max(c["costs"]["index_bytes"] for c in json.loads(ours.out)["configurations"]["all"].values())

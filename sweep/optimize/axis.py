@@ -104,6 +104,11 @@ class Axis:
         return isinstance(self.values, tuple) and len(self.values) == 1
 
     @property
+    def ends(self) -> tuple[Value, ...]:
+        """The listed values, or both ends of a range."""
+        return (self.values.low, self.values.high) if isinstance(self.values, Range) else self.values
+
+    @property
     def continuous(self) -> bool:
         """True when the values cannot be listed."""
         return isinstance(self.values, Range) and self.values.step is None

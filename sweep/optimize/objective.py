@@ -65,6 +65,10 @@ class Objective:
             known = self.outcomes.get(configuration)
             found = known or self.outcomes.put(configuration, self.pipeline.run(configuration))
             value = found.value(str(self.spec.objective.maximize), self.scored)
+        except SettingsError as fault:  # its values do not fit its models: it would fail again
+            self.attempts[configuration.id] = ATTEMPTS
+            self.failures[configuration.short] = str(fault)
+            raise PointFailedError(f"{configuration.short}: {fault}") from fault
         except (SweepError, KeyboardInterrupt):
             raise
         except Exception as fault:

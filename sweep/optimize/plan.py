@@ -2,9 +2,8 @@
 
 __all__ = ["Plan"]
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from sweep.artifacts import CODE, fingerprint
 from sweep.collection.collection import Collection
 from sweep.collection.loading import load
 from sweep.errors import CollectionError, SettingsError
-from sweep.optimize.space import Grid, Range
+from sweep.optimize.space import Grid
 from sweep.optimize.study_file import StudyFile
 from sweep.retrieval.configuration import Configuration
 from sweep.retrieval.encoders import Models
@@ -54,8 +53,7 @@ class Plan:
     @property
     def encoders(self) -> tuple[str, ...]:
         """The encoders of the space, in order."""
-        axis = next((a for a in self.spec.space.axes if a.name == "encoder"), None)
-        return tuple(map(str, _ends(axis.values))) if axis else (DEFAULT_ENCODER,)
+        return tuple(map(str, self._values("encoder", (DEFAULT_ENCODER,))))
 
     @property
     def tokenizer(self) -> str:
@@ -64,9 +62,14 @@ class Plan:
 
     @cached_property
     def baseline(self) -> Configuration:
-        """What the answer is compared with: the study's own, else the common default, cut to what the encoder reads."""
+        """What the answer is compared with: the study's own, else the common default, cut to what the encoder reads.
+
+        Where a person's own retrievers are all that is searched, it is the first point of the space.
+        """
         if self.spec.baseline_configuration is not None:
             return self.spec.baseline_configuration
+        if self._values("algorithm", ()) == ("retriever",):
+            return self.spec.space.first
         limit = self.models.encoder(self.encoders[0]).limit
         size = COMMON_CHUNK_SIZE if limit is None else min(COMMON_CHUNK_SIZE, limit)
         return Configuration.of({"encoder": self.encoders[0], "chunk_size": size, "algorithm": "vector", "top_k": 5})
@@ -126,27 +129,18 @@ class Plan:
     @property
     def readers(self) -> list[Configuration]:
         """One configuration for each chunking and the models that read it: what the study embeds and reranks."""
-        asked = [self.baseline, *(self.grid or self._corners())]
+        asked = [self.baseline, *(self.grid or self.spec.space.corners())]
         return list({(c.models, c.chunking): c for c in asked if c.models}.values())
 
-    def _corners(self) -> Iterator[Configuration]:
-        """Yield the listed encoders, sizes and overlaps, ends of ranges, of a space that is too large to list."""
-        axes = {a.name: a for a in self.spec.space.axes}
-        algorithms = axes["algorithm"].values if "algorithm" in axes else ("vector",)
-        reading = [v for v in _ends(algorithms) if v not in ("keyword", "retriever")]
-        names = [n for n in ("encoder", "chunker", "chunk_size", "chunk_overlap", "chunk_context") if n in axes]
-        for algorithm, *values in product(reading, *(_ends(axes[n].values) for n in names)):
-            yield Configuration.of({"algorithm": algorithm, "top_k": 1, **dict(zip(names, values, strict=True))})
+    def _values(self, name: str, default: Sequence[Value]) -> Sequence[Value]:
+        """Return what the space chooses from for a parameter, a range by its ends."""
+        return next((a.ends for a in self.spec.space.axes if a.name == name), default)
 
     @cached_property
     def identity(self) -> dict[str, Any]:
         """What must stay the same for stored trials to count: data, models, code, and what is searched for."""
-        axes = {a.name: a for a in self.spec.space.axes}
-        rerankers = axes["reranker_model"].values if "reranker_model" in axes else (DEFAULT_ENCODER,)
-        models = {*self.encoders, self.tokenizer, *self.baseline.models, *map(str, _ends(rerankers))}
-        called = {self.baseline.retriever} - {None} | {
-            *(_ends(axes["retriever"].values) if "retriever" in axes else ())
-        }
+        models = {*self.encoders, *self.baseline.models, *map(str, self._values("reranker_model", (DEFAULT_ENCODER,)))}
+        called = {self.baseline.retriever, *self._values("retriever", ())} - {None}
         return {
             "documents": self.collection.documents_fingerprint,
             "queries": self.collection.queries_fingerprint,
@@ -154,7 +148,7 @@ class Plan:
             "source": dict(self.collection.source),
             "models": {name: self._model(name) for name in sorted(models)},
             "retrievers": {str(name): self._retriever(str(name)) for name in sorted(map(str, called))},
-            "tokenizer": self.tokenizer,
+            "tokenizer": f"{self.tokenizer} {self.models.tokenizer_fingerprint(self.tokenizer)}",
             "objective": str(self.spec.objective.maximize),
             "convention": self.spec.convention,
             "allow_truncation": self.spec.allow_truncation,
@@ -174,10 +168,11 @@ class Plan:
 
     def result_key(self, c: Configuration) -> str:
         """Return the fingerprint of all that a configuration's rankings depend on, labels aside."""
-        data = (self.collection.documents_fingerprint, self.collection.queries_fingerprint)
-        used = [self._model(name) for name in (self.tokenizer, *c.models)]
-        used += [] if c.retriever is None else [self._retriever(c.retriever)]
-        return f"{c.id}-{fingerprint(data, used, c.settings)}"
+        data: list[Any] = [self.collection.documents_fingerprint, self.collection.queries_fingerprint]
+        data += [self.models.tokenizer_fingerprint(self.tokenizer), *map(self._model, c.models)]
+        if c.retriever is not None:  # codes of documents that only the labels know come after the corpus'
+            data += [self._retriever(c.retriever), list(self.collection.dangling_documents)]
+        return f"{c.id}-{fingerprint(data, c.settings)}"
 
 
 def _side_by_side(configurations: Sequence[Configuration]) -> tuple[Configuration, ...]:
@@ -193,8 +188,3 @@ def _side_by_side(configurations: Sequence[Configuration]) -> tuple[Configuratio
         return (*group, len(c.searches) < 2, -(c.pool or 0))
 
     return tuple(configurations[at] for at in sorted(range(len(configurations)), key=key))
-
-
-def _ends(values: Sequence[Value] | Range) -> Sequence[Value]:
-    """Return a list as it is, a range by its ends."""
-    return (values.low, values.high) if isinstance(values, Range) else values

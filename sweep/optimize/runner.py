@@ -61,6 +61,8 @@ class Runner:
         objective = Objective(
             study.spec, pipeline, study.outcomes, study.collection.judgments.answerable, self.failures
         )
+        for _ in study.trial_store.trials(self._optuna, "WAITING"):  # a killed run did not come to it
+            self._optimize(objective)
         self._baseline(objective)
         self._sample(objective) if sampled else self._grid(objective)
         embedded = [c for c in self.finished().values() if c.encoder is not None]
@@ -69,12 +71,12 @@ class Runner:
         self._optuna.set_user_attr("work", dict(self.work))
 
     def _baseline(self, objective: Objective) -> None:
-        """Score the baseline first: as a waiting trial, or one without parameters where it is no point of the space."""
+        """Score the baseline first: as a point, or as a trial without parameters where it is no point of the space."""
         baseline, spec = self._study.baseline, self._study.spec
         if baseline.id in self.finished():
             return
         if self._study.trial_store.in_space(baseline):
-            self._enqueue([baseline])
+            self._run_point(baseline, objective)
             return
         from optuna.trial import create_trial
 
@@ -94,11 +96,11 @@ class Runner:
         """Run every point that is not finished; one that fails by accident is tried again, within bounds."""
         for _ in range(ATTEMPTS):
             finished = self.finished()
-            points = [c for c in self._study.grid or () if c.id not in finished]
-            if not points or self._over():
-                return
-            self._enqueue(points)
-            self._optimize(objective, len(points))
+            for c in self._study.grid or ():
+                if self._over():
+                    return
+                if c.id not in finished and objective.may_try(c):
+                    self._run_point(c, objective)
 
     def _sample(self, objective: Objective) -> None:
         """Let the sampler choose until enough distinct configurations are finished or none is left."""
@@ -110,22 +112,23 @@ class Runner:
                 unknown = [c for c in self._study.grid if c.id not in finished and objective.may_try(c)]
                 if not unknown:
                     return
-                self._enqueue([random.Random(f"{self._study.spec.seed} {len(self._optuna.trials)}").choice(unknown)])
-            self._optimize(objective, 1)
+                chance = random.Random(f"{self._study.spec.seed} {len(self._optuna.trials)}")
+                self._run_point(chance.choice(unknown), objective)
+            else:
+                self._optimize(objective)
             now = len(self._study.counted(self.finished()))
             fruitless = fruitless + 1 if now == done else 0
             done = now
 
-    def _enqueue(self, points: list[Configuration]) -> None:
-        waiting = {t.user_attrs.get("point") for t in self._study.trial_store.trials(self._optuna, "WAITING")}
-        for c in points:
-            if c.id not in waiting:
-                self._optuna.enqueue_trial(dict(self._study.spec.space.params(c)), user_attrs={"point": c.id})
+    def _run_point(self, c: Configuration, objective: Objective) -> None:
+        """Run one point. None waits: Optuna reads all that do anew for each trial."""
+        self._optuna.enqueue_trial(dict(self._study.spec.space.params(c)))
+        self._optimize(objective)
 
-    def _optimize(self, objective: Objective, count: int) -> None:
+    def _optimize(self, objective: Objective) -> None:
         self._optuna.optimize(
             objective,
-            n_trials=count,
+            n_trials=1,
             timeout=None if self._end is None else max(0.0, self._end - time.monotonic()),
             catch=(PointFailedError,),
             callbacks=[lambda _study, _trial: self._progress.advance(TRIAL_UNITS)],

@@ -8,15 +8,15 @@ the same rule, so that what one makes the others understand.
 __all__ = ["Axis", "Grid", "Range", "Space", "SpaceError", "difference", "extends"]
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from sweep.errors import SettingsError
 from sweep.optimize.axis import Axis, Path, Problem, Range, SpaceError, parse_axis
-from sweep.retrieval.configuration import Configuration
-from sweep.retrieval.parameters import PARAMETERS, Value, known_parameter
+from sweep.retrieval.configuration import ALONE, Configuration
+from sweep.retrieval.parameters import FUSIONS, PARAMETERS, Value, known_parameter
 
 if TYPE_CHECKING:
     import optuna
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MOST = 1_000_000  # combinations that `Space.grid` is willing to list
 
 # Whether a parameter can matter depends on these; they are decided first. A test compares this with `applies`.
-_SEARCH = ("algorithm", "first_stage")
+_SEARCH = ("algorithm", "first_stage", "vector_weight")
 DECIDERS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(PARAMETERS, _SEARCH),
     **dict.fromkeys(("algorithm", "top_k"), ()),
@@ -33,10 +33,15 @@ DECIDERS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("ef_construction", "ef_search", "nprobe", "refine_factor"), (*_SEARCH, "index")),
     **dict.fromkeys(("rrf_k", "normalization"), (*_SEARCH, "fusion")),
     **dict.fromkeys(("first_stage", "pool", "reranker", "reranker_model"), ("algorithm",)),
+    "vector_weight": ("algorithm", "first_stage"),
     "delta": (*_SEARCH, "bm25_variant"),
     "mmr_pool": (*_SEARCH, "mmr_lambda"),
 }
 OPTION_DECIDERS = ("algorithm", "retriever")
+READING = (
+    "algorithm", "first_stage", "vector_weight", "chunker", "chunk_size", "chunk_overlap", "chunk_context", "encoder",
+    "reranker", "reranker_model",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,15 +122,45 @@ class Space:
 
         Raises SettingsError when the configuration is not a point of this space.
         """
+        faults = []
+        for spelling in _spellings(configuration):
+            try:
+                return self._params(configuration, spelling)
+            except SettingsError as fault:
+                faults.append(fault)
+        raise faults[0]
+
+    def _params(self, configuration: Configuration, spelling: Mapping[str, Value]) -> dict[str, Value]:
         settings: dict[str, Value] = {}
         for axis in self.axes:
             if _active(axis, settings):
-                settings[axis.name] = _written(axis, configuration)
+                settings[axis.name] = _written(axis, configuration, spelling.get(axis.name))
         wanted, reached = configuration.settings, Configuration.of(settings).settings
         for name in {**wanted, **reached}:
             if wanted.get(name) != reached.get(name):
                 raise SettingsError(f"{name} {wanted.get(name)!r} is not in the space of this study")
         return {a.name: settings[a.name] for a in self.axes if a.name in settings and not a.fixed}
+
+    def corners(self) -> Iterator[Configuration]:
+        """Yield each choice of what decides which models read which chunks, ranges by their ends."""
+        kept = _ancestors(READING, {a.name: a for a in self.axes})
+        ends = Space(tuple(replace(a, values=a.ends) for a in self.axes if a.name in kept))
+        for settings, _ in ends._points(0, {}, 1):
+            try:
+                yield Configuration.of({"top_k": 1, **settings})
+            except SettingsError:
+                continue
+
+    @property
+    def first(self) -> Configuration:
+        """The first point that can run, ranges by their ends. Raises SettingsError where there is none."""
+        fault = SettingsError("space: no combination can be run")
+        for settings, _ in Space(tuple(replace(a, values=a.ends) for a in self.axes))._points(0, {}, 1):
+            try:
+                return Configuration.of(settings)
+            except SettingsError as error:
+                fault = error
+        raise fault
 
     def to_dict(self) -> dict[str, Any]:
         """Return the canonical JSON form: what is fingerprinted, stored with a study, and compared on resume."""
@@ -146,14 +181,23 @@ class Space:
         del settings[axis.name]
 
 
-def _written(axis: Axis, configuration: Configuration) -> Value:
+def _spellings(c: Configuration) -> Iterator[Mapping[str, Value]]:
+    """Yield the ways in which a space may write a configuration."""
+    yield c.settings
+    stage = "first_stage" if c.algorithm == "semantic" else "algorithm"
+    for weight, side in ALONE.items():
+        if c.settings[stage] == side:
+            for fusion in FUSIONS:  # the weight may be chosen for one alone
+                yield {**c.settings, stage: "hybrid", "vector_weight": weight, "fusion": fusion}
+
+
+def _written(axis: Axis, configuration: Configuration, value: Value) -> Value:
     """Return the axis's value, or the first that comes to the same in this configuration. Raises SettingsError."""
-    value, known = configuration.settings.get(axis.name), known_parameter(axis.name)
+    known = known_parameter(axis.name)
     if value in axis.values:
         return value
-    ends = (axis.values.low, axis.values.high) if isinstance(axis.values, Range) else axis.values
-    for other in ends:
-        if value is not None and known.settle(known.plain(other), configuration) == value:
+    for other in axis.ends:
+        if value is None or known.settle(known.plain(other), configuration) == value:
             return other
     raise SettingsError(f"{axis.name} {value!r} is not in the space of this study")
 
@@ -244,13 +288,27 @@ def _bad_conditions(axes: Sequence[Axis], path: Path) -> list[Problem]:
     return problems
 
 
+def _ancestors(names: Iterable[str], axes: Mapping[str, Axis]) -> set[str]:
+    """Return the names, and those that their conditions name, and so on."""
+    found, open_ = set[str](), [*names]
+    while open_:
+        name = open_.pop()
+        if name not in found:
+            found.add(name)
+            open_ += axes[name].when if name in axes else ()
+    return found
+
+
 def _ordered(axes: Sequence[Axis], path: Path) -> tuple[Axis, ...]:
     """Put each axis after those it depends on. Raises SpaceError where one depends on itself."""
     waiting = {a.name: a for a in axes}
+    before_weight = _ancestors(("vector_weight",), waiting)  # what it is chosen by cannot wait for it
     order: list[Axis] = []
 
     def needs(name: str) -> list[str]:
-        return [n for n in (*waiting[name].when, *DECIDERS.get(name, OPTION_DECIDERS)) if n in waiting]
+        deciders = DECIDERS.get(name, OPTION_DECIDERS)
+        named = (*waiting[name].when, *(n for n in deciders if n != "vector_weight" or name not in before_weight))
+        return [n for n in named if n in waiting]
 
     while waiting:
         ready = next((name for name in waiting if not needs(name)), None)

@@ -105,12 +105,13 @@ class TrialStore:
     def _changed(self, study: "optuna.Study", identity: Mapping[str, Any]) -> bool:
         """Tell whether the space has grown, or all is new. Raises StudyChangedError where anything else is different.
 
-        Models may come with the space or the baseline, and go; one that has stayed must be the same.
+        Models and retrievers may come with the space or the baseline, and go; one that has stayed must be the same.
         """
         old = study.user_attrs["identity"]
         changed = [name for name in identity if old.get(name) != identity[name]]
-        if all(identity["models"].get(name, files) == files for name, files in old["models"].items()):
-            changed = [name for name in changed if name != "models"]
+        for kind in ("models", "retrievers"):
+            if all(identity[kind].get(name, same) == same for name, same in old[kind].items()):
+                changed = [name for name in changed if name != kind]
         if not changed:
             return False
         if not self.trials(study, "COMPLETE"):  # nothing was finished: nothing is there to protect

@@ -97,7 +97,7 @@ def _settings(c: Configuration, results: StudyResults) -> Table:
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for name, value in c.settings.items():
         if value not in OFF.get(name, ()):
-            unit = f": {results.analyzer}" if value == "auto" else f" {UNITS.get(name, '')}"
+            unit = f": {results.analyzer}" if (name, value) == ("analyzer", "auto") else f" {UNITS.get(name, '')}"
             table.add_row(name, f"{value}{unit}".strip())
     return table
 

@@ -21,7 +21,7 @@ from sweep.retrieval.models import token_counts
 from sweep.retrieval.retriever import CallFailedError, Found, Retriever, RetrieverSpec, make_retriever
 
 KEEP_EVERY = 32  # calls
-GIVE_UP = 8  # failures before any success: the retriever is down
+GIVE_UP = 8  # calls, all failed: the retriever is down
 _NAMED = 3
 
 
@@ -56,13 +56,14 @@ class Calls:
         key = fingerprint(
             retriever.fingerprint, dict(c.options), c.top_k, collection.documents_fingerprint,
             collection.queries_fingerprint, list(collection.dangling_documents),
+            self._stages.models.tokenizer_fingerprint(self._stages.tokenizer),
         )  # fmt: skip
         with locked(lock_of(store.root, "calls", key)):
             known = store.get("calls", key)
             answers = {} if known is None else _unpacked(known)
             failed = self._ask(c, retriever, key, answers)
         if failed:
-            self._refuse(failed)
+            self._refuse(failed, len(answers))
         table = _packed(answers, c.top_k)
         order = np.argsort(table["queries"])
         found = rank(table["items"][order], table["scores"][order], c.top_k)
@@ -83,9 +84,9 @@ class Calls:
                 return str(fault)
 
         with ThreadPoolExecutor(retriever.spec.parallel) as pool:
-            for at in range(0, len(missing), KEEP_EVERY):
+            for at in [0, *range(GIVE_UP, len(missing), KEEP_EVERY)]:
                 self._stages.progress.stage(f"asking {retriever.name}, query {at + 1} of {len(missing)}")
-                part = missing[at : at + KEEP_EVERY]
+                part = missing[at : at + KEEP_EVERY] if at else missing[:GIVE_UP]
                 for i, answer in zip(part, pool.map(one, part), strict=True):
                     if isinstance(answer, str):
                         failed[i] = answer
@@ -93,7 +94,7 @@ class Calls:
                         answers[i] = answer
                 if answers:
                     self._stages.store.put("calls", key, Artifact(_packed(answers, c.top_k)))
-                elif len(failed) >= GIVE_UP:
+                else:
                     break
         return failed
 
@@ -115,11 +116,13 @@ class Calls:
         sizes = np.diff(self._stages.tokens.indptr)
         return int(sum(sizes[code] for code in dict.fromkeys(items) if code < len(sizes)))
 
-    def _refuse(self, failed: Mapping[int, str]) -> None:
+    def _refuse(self, failed: Mapping[int, str], answered: int) -> None:
         names = self._collection.queries
         some = "; ".join(f"query {names[i]!r}: {why}" for i, why in list(failed.items())[:_NAMED])
         more = f"; and {len(failed) - _NAMED} more" if len(failed) > _NAMED else ""
-        raise CallsFailedError(f"{len(failed)} of {len(names)} queries were not answered: {some}{more}")
+        given_up = not answered and len(failed) < len(names)
+        count = f"none of the first {len(failed)} of" if given_up else f"{len(failed)} of"
+        raise CallsFailedError(f"{count} {len(names)} queries were{'' if given_up else ' not'} answered: {some}{more}")
 
 
 def _packed(answers: Mapping[int, _Answer], top_k: int) -> dict[str, npt.NDArray[Any]]:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from sweep.errors import SettingsError
 from sweep.retrieval.parameters import DEFAULT_ENCODER, PARAMETERS, Value, known_parameter
 
+ALONE = {0.0: "keyword", 1.0: "vector"}  # what a vector_weight leaves of a hybrid search
 CROWD = 5  # chunks looked at for each wanted, where a document may give only so many
 
 
@@ -102,11 +103,17 @@ class Configuration:
 
     @classmethod
     def filled(cls, settings: Mapping[str, Value]) -> "Configuration":
-        """Return the settings with defaults for what is absent, nothing checked or dropped; options are left out."""
+        """Return the settings with defaults for what is absent, nothing checked or dropped; options are left out.
+
+        A hybrid search that weighs one side alone is written as that side.
+        """
         values: dict[str, Any] = {}
         for name, known in PARAMETERS.items():
             value = known.default if settings.get(name) is None else settings[name]
             values[name] = None if value is None else known.plain(value)
+        stage = "first_stage" if values["algorithm"] == "semantic" else "algorithm"
+        if values[stage] == "hybrid":
+            values[stage] = ALONE.get(values["vector_weight"], "hybrid")
         return cls(**values)
 
     @property

@@ -44,6 +44,10 @@ class Encoder(Protocol):
     tokens_read: int  # so far, as a service counts them; 0 for a local model
 
     @property
+    def waited(self) -> float:
+        """Seconds so far for which a service was not asked, to keep within its limits; 0 for a local model."""
+
+    @property
     def fingerprint(self) -> str:
         """Changes whenever the vectors would, prompts included."""
 
@@ -71,7 +75,7 @@ class SentenceTransformerEncoder:
     ones included; default: the model's own. dtype: default as `models.precision`.
     """
 
-    tokens_read = 0
+    tokens_read, waited = 0, 0.0
 
     def __init__(
         self,

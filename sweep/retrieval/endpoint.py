@@ -69,6 +69,11 @@ class EndpointEncoder:
         return token_counts(self._tokenizer, texts)
 
     @property
+    def waited(self) -> float:
+        """Seconds for which requests were held back: the service's limit is no latency."""
+        return self._client.waited
+
+    @property
     def parallel(self) -> int:
         """How many requests to have under way at once."""
         return self._spec.parallel

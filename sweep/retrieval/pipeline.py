@@ -21,9 +21,9 @@ from sweep.retrieval.diversity import at_most_per_document, maximal_marginal_rel
 from sweep.retrieval.embedding import SentenceTransformerEncoder
 from sweep.retrieval.encoders import EncoderSpec, Models
 from sweep.retrieval.fusion import fuse, normalized
-from sweep.retrieval.pair_rerankers import CrossEncoderReranker, LateInteractionReranker
+from sweep.retrieval.pair_rerankers import CrossEncoderReranker, LateInteractionReranker, PairReranker
 from sweep.retrieval.progress import Progress, Silent
-from sweep.retrieval.reranking import EncoderReranker, Reranker, rerank
+from sweep.retrieval.reranking import EncoderReranker, rerank
 from sweep.retrieval.retriever import RetrieverSpec
 from sweep.retrieval.stages import Stages, Work, median_ms
 from sweep.retrieval.vectors import Floats, prepare
@@ -176,16 +176,14 @@ class Pipeline:
         )
 
     def _reranked(self, c: Configuration, pool: Rankings, ahead: list[Rankings]) -> tuple[Rankings, float]:
-        """Return the reranked pool and the time of one query's reranking in ms, passages read anew."""
+        """Return the reranked pool and the time of one query's reranking in ms, pairs scored anew."""
         self.progress.stage(f"reranking {c.pool} chunks a query, {c.reranker}")
         stages, queries = self.stages, self.collection.query_texts
+        encode_ms = stages.encode_ms(str(c.reranker_model)) if c.reranker == "encoder" else 0.0
         reranker = self._rerankers(str(c.reranker), str(c.reranker_model))
 
         def texts(codes: npt.NDArray[np.int64]) -> list[str]:
             return stages.texts(c.chunking, codes)
-
-        def one_query(i: int) -> None:
-            reranker.fresh(queries[i], texts(pool.items[i][pool.items[i] >= 0].astype(np.int64)))
 
         def advance(done: int) -> None:
             self.progress.advance(done if c.reranker == "encoder" else self._rerank_units(c.chunk_size, done))
@@ -195,6 +193,12 @@ class Pipeline:
         stages.work.pairs += int(pool.counts.sum())
         stages.work.pairs_scored += new
         stages.work.passages_read += read
+        if isinstance(reranker, EncoderReranker):  # its passages' vectors are stored, as the first stage's are
+            return reranked, encode_ms
+        pairs = reranker
+
+        def one_query(i: int) -> None:
+            pairs.fresh(queries[i], texts(pool.items[i][pool.items[i] >= 0].astype(np.int64)))
 
         def time_it() -> Artifact:
             return Artifact({}, {"ms": median_ms(one_query, min(_TIMED_RERANKS, len(queries)), warm=False)})
@@ -203,7 +207,7 @@ class Pipeline:
         timed, _ = stages.store.get_or_build("latency", key, time_it)
         return reranked, float(timed.meta["ms"])
 
-    def _make_reranker(self, kind: str, model: str) -> Reranker:
+    def _make_reranker(self, kind: str, model: str) -> EncoderReranker | PairReranker:
         if kind == "cross-encoder":
             return CrossEncoderReranker(self.models.model(model))
         encoder = self.models.encoder(model)

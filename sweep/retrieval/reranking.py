@@ -55,9 +55,6 @@ class Reranker(Protocol):
         ModelError for what is not finite.
         """
 
-    def fresh(self, query: str, passages: Sequence[str]) -> Floats:
-        """Return the scores float32 (n,) of one query's passages, with nothing read from a table or kept."""
-
 
 class EncoderReranker:
     """The cosine of another encoder's query and passage vectors, which stand in that encoder's own table.
@@ -86,15 +83,6 @@ class EncoderReranker:
         read, new, _ = embed(self._encoder, rows, passages, "passage", advance)
         asked, _, _ = embed(self._encoder, rows, queries, "query", advance)
         return Scored(_cosines(unit(asked), unit(read), pairs), 0, new)
-
-    def fresh(self, query: str, passages: Sequence[str]) -> Floats:
-        """Return the cosines float32 (n,) of one query's passages, with nothing read from a table or kept."""
-        cosines = np.empty(len(passages), np.float32)
-        asked = unit(self._encoder.encode([query], "query"))[0]
-        prompt = self._encoder.prompt("passage")
-        for batch in self._encoder.batches(self._encoder.count_tokens([prompt + text for text in passages])):
-            cosines[batch] = unit(self._encoder.encode([passages[i] for i in batch], "passage")) @ asked
-        return cosines
 
 
 def rerank(
